@@ -1,0 +1,86 @@
+"""What an algorithm sends and keeps, read off its own messages."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import Algorithm, Message, Round, State
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A message's size: model-sized vectors, and bytes with everything."""
+
+    vectors: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(self.vectors + other.vectors, self.bytes + other.bytes)
+
+    def __mul__(self, copies: int) -> "Traffic":
+        return Traffic(self.vectors * copies, self.bytes * copies)
+
+
+def count(message: Message, *, stacked: bool = False) -> Traffic:
+    """The size of one message, or of a cohort's messages stacked along a first dimension.
+
+    >>> count({"x": torch.zeros(10), "E": torch.tensor(0.0, dtype=torch.float64)})
+    Traffic(vectors=1, bytes=48)
+    """
+    vectors = 0
+    for value in message.values():
+        if value.dim() == 1 + stacked:
+            vectors += len(value) if stacked else 1
+    return Traffic(vectors, sum(value.numel() * value.element_size() for value in message.values()))
+
+
+@dataclass(frozen=True)
+class Card:
+    """Names of what goes over the wire and of what is kept; a vector's name is plain, a scalar's in brackets."""
+
+    name: str
+    down: tuple[str, ...]
+    up: tuple[str, ...]
+    vectors_down: int
+    vectors_up: int
+    client_state: tuple[str, ...]
+    server_state: tuple[str, ...]
+    server_memory: tuple[str, ...]
+    """what the server keeps for each client"""
+    summable: bool
+    """whether uplinks may be summed before the server sees them"""
+
+
+def card(algorithm: Algorithm) -> Card:
+    """Sends a probe through one round of `algorithm` and counts.
+
+    >>> from fedsum.algorithms import FedSUMCR
+    >>> card(FedSUMCR()).down
+    ('x', '(E)')
+    """
+    x0 = torch.zeros(2)
+    now = Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
+    server, client, row = algorithm.init_server(x0, now), algorithm.init_client(x0), algorithm.init_row(x0)
+    down = algorithm.downlink(server, now)
+    uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), torch.ones(2), now)
+    contribution, _ = algorithm.digest(row, uplink, now)
+    farewell = algorithm.farewell(algorithm.merge(server, contribution, 1, now), now)
+    return Card(
+        name=algorithm.name,
+        down=_names(down) + _names(farewell),
+        up=_names(uplink),
+        vectors_down=(count(down) + count(farewell)).vectors,
+        vectors_up=count(uplink).vectors,
+        client_state=_names(client),
+        server_state=_names(server),
+        server_memory=_names(row),
+        summable=algorithm.summable,
+    )
+
+
+def _names(tensors: State) -> tuple[str, ...]:
+    def shown(name: str, value: Tensor) -> str:
+        return name if value.dim() else f"({name})"
+
+    return tuple(shown(name, value) for name, value in tensors.items())

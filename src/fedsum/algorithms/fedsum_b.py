@@ -1,0 +1,43 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import Algorithm, LocalPlan, Message, Round, State
+
+
+@dataclass(frozen=True)
+class FedSUMB(Algorithm):
+    """FedSUM-B, the basic version without local updates (Algorithm 1 of the FedSUM paper).
+
+    All K mini-batch gradients are taken at x; a client sends the change of their mean:
+
+        delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+
+    so that y is always the sum of everybody's latest mean gradient. An empty round moves x along y.
+    One vector down, one up.
+
+    >>> import fedsum
+    >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
+    >>> run = fedsum.simulate(task, FedSUMB(), fedsum.Biased(2, group=1), rounds=500, local_steps=2, eta_l=0.02)
+    >>> run.x
+    tensor([3.0000])
+    """
+
+    def init_server(self, x0: Tensor, first: Round) -> State:
+        return {"x": x0, "y": torch.zeros_like(x0)}
+
+    def init_client(self, x0: Tensor) -> State:
+        return {"h": torch.zeros_like(x0)}
+
+    def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
+        return LocalPlan(start=down["x"], step=0.0)
+
+    def report(
+        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
+    ) -> tuple[Message, State]:
+        return {"delta": G - client["h"]}, {"h": G}
+
+    def merge(self, server: State, total: Message, m: int, now: Round) -> State:
+        y = server["y"] + total["delta"]
+        return {"x": server["x"] - now.stride / now.N * y, "y": y}

@@ -1,0 +1,213 @@
+"""The command line: parse, call, print."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.table import Table
+
+from . import demo as demo_runs
+from .algorithms import ALGORITHMS, card
+from .checks import InputError, integer, nearest
+from .participation import SCHEDULES, Schedule, Trace
+from .registry import build
+from .simulate import RoundDone
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, suggest_commands=False
+)
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
+_TRACES = (".csv", ".parquet", ".pq")
+# What a pattern is given if the command line leaves it out: the paper's setting, and a Markov chain of the
+# same average participation.
+_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975}
+
+
+@app.callback()
+def fedsum() -> None:
+    """Federated learning when clients come and go."""
+
+
+@app.command()
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
+    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-demo.png"),
+    as_json: Json = False,
+) -> None:
+    """FedAvg and the FedSUM family on clients that disagree, under biased participation."""
+    from .report.figures import curves, save
+
+    integer("rounds", rounds, low=1)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[error]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as progress:
+        bars = {label: progress.add_task(label, total=rounds, error="") for label in demo_runs.ALGORITHMS}
+
+        def on_round(label: str, done: RoundDone) -> None:
+            progress.advance(bars[label])
+            if done.metrics:
+                progress.update(bars[label], error=f"error {done.metrics['error']:.1e}")
+
+        runs = demo_runs.run(rounds, on_round)
+    path = save(curves({k: h.metrics for k, h in runs.items()}, ["error"], demo_runs.TITLE), picture)
+    if as_json:
+        out.print_json(json.dumps({"picture": str(path), "runs": {k: h.rows[-1] for k, h in runs.items()}}))
+        return
+    table = Table(title=demo_runs.TITLE, caption=f"after {rounds} rounds; exact gradients, no noise")
+    for head in ("algorithm", "distance to the optimum", "vectors sent", "seconds"):
+        table.add_column(head, justify="left" if head == "algorithm" else "right")
+    for label, history in runs.items():
+        last = history.rows[-1]
+        table.add_row(label, f"{last['error']:.1e}", f"{last['communication']:,}", f"{last['seconds']:.1f}")
+    out.print(table)
+    _print_path("picture", path)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Every algorithm: what it sends and what it keeps, as counted from its own messages."""
+    cards = [card(cls()) for cls in ALGORITHMS.values()]
+    if as_json:
+        out.print_json(json.dumps([dataclasses.asdict(c) for c in cards]))
+        return
+    table = Table(
+        title="Algorithms",
+        caption="vectors of the model's size; (scalars) in brackets; memory: on the server",
+    )
+    heads = ("algorithm", "down", "up", "client keeps", "server keeps", "memory per client", "summable")
+    for head in heads:
+        table.add_column(head)
+    for c in cards:
+        table.add_row(
+            c.name,
+            f"{c.vectors_down}: {' '.join(c.down)}",
+            f"{c.vectors_up}: {' '.join(c.up)}",
+            " ".join(c.client_state) or "-",
+            " ".join(c.server_state),
+            " ".join(c.server_memory) or "-",
+            "yes" if c.summable else "no",
+        )
+    out.print(table)
+
+
+@app.command()
+def delays(
+    pattern: Annotated[
+        str,
+        typer.Argument(metavar="PATTERN|FILE", help=f"{', '.join(SCHEDULES).lower()}, or a .csv/.parquet trace."),
+    ],
+    rounds: Annotated[int | None, typer.Option(help="T; default 2000, or all of a trace.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the schedule.")] = 0,
+    n: Annotated[int | None, typer.Option("--n", help="N, clients (100).")] = None,
+    size: Annotated[int | None, typer.Option(help="S, active clients a round (20).")] = None,
+    p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
+    on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
+    off: Annotated[float | None, typer.Option(help="markov: probability to stay away (0.975).")] = None,
+    start: Annotated[float | None, typer.Option(help="biased: first group's probability (0.5).")] = None,
+    drop: Annotated[float | None, typer.Option(help="biased: less for each next group (0.05).")] = None,
+    group: Annotated[int | None, typer.Option(help="biased: clients a group (11).")] = None,
+    floor: Annotated[float | None, typer.Option(help="biased: least probability (0.05).")] = None,
+    round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
+    local_steps: Annotated[int, typer.Option("--K", help="K, local steps, for the rates.")] = 10,
+    smoothness: Annotated[float, typer.Option("--L", help="L, smoothness, for the rates.")] = 1.0,
+    sigma: Annotated[float, typer.Option(help="Gradient noise, for the rates.")] = 0.0,
+    delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for the rates.")] = 1.0,
+    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-delays.png"),
+    as_json: Json = False,
+) -> None:
+    """Who takes part, the delays that follow, the lemmas' bounds and Theorem 1's learning rates."""
+    from .report.figures import participation, save
+    from .report.participation import measure, summary
+
+    fields = {"n": n, "size": size, "p": p, "on": on, "off": off}
+    fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
+    given = {name: value for name, value in fields.items() if value is not None}
+    schedule, title = _schedule(pattern, given, round_length)
+    T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
+    integer("seed", seed, low=0)
+    measured = measure(schedule, track(range(T), description=title, console=err, transient=True), seed)
+    found = summary(measured, K=local_steps, L=smoothness, sigma=sigma, Delta_f=delta_f)
+    path = save(participation(measured, f"{title}, {T} rounds"), picture)
+    if as_json:
+        out.print_json(json.dumps({"schedule": title, **found, "picture": str(path)}))
+        return
+    d = measured.delays
+    seldom, often = int(d.counts.argmin()), int(d.counts.argmax())
+    names = schedule.names if isinstance(schedule, Trace) else [str(i) for i in range(schedule.n)]
+    table = Table(title=f"{title}, {T} rounds", show_header=False)
+    table.add_row("clients N", f"{schedule.n:,}")
+    table.add_row(
+        "active a round",
+        f"{found['active_mean']:.1f} ({found['active_min']} to {found['active_max']}),"
+        f" {found['empty_rounds']} rounds empty",
+    )
+    table.add_row("most often", f"client {names[often]}, {d.counts[often]} rounds")
+    table.add_row("least often", f"client {names[seldom]}, {d.counts[seldom]} rounds; {found['never_seen']} never")
+    table.add_row("longest absence", f"client {names[int(d.gaps.argmax())]}, {d.gaps.max()} rounds")
+    table.add_row("tau_max, measured", f"{d.max}")
+    lemma, case = found["tau_max_bound"], found["case"]
+    table.add_row(
+        "tau_max, lemma",
+        f"at most {lemma:.4g} expected (Case {case})" if lemma else "- (no lemma for this pattern)",
+    )
+    table.add_row("tau_avg, measured", f"{d.avg:.4g}")
+    table.add_row(
+        "Theorem 1's rates",
+        f"eta_l = {found['eta_l']:.4g}, eta_g = {found['eta_g']:.4g}"
+        f" (K = {local_steps}, L = {smoothness:g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
+    )
+    out.print(table)
+    _print_path("picture", path)
+
+
+def _schedule(pattern: str, given: dict[str, Any], round_length: float | None) -> tuple[Schedule, str]:
+    """The schedule that the command line describes, and how to call it."""
+    if Path(pattern).suffix.lower() in _TRACES:
+        for name in given:
+            if name != "n":
+                raise InputError(name, given[name], "not for a trace; only n and round-length are")
+        return Trace.read(pattern, round_length=round_length, clients=given.get("n")), pattern
+    if round_length is not None:
+        raise InputError("round-length", round_length, "only for a trace file with times")
+    match = next((cls for name, cls in SCHEDULES.items() if name.lower() == pattern.lower()), None)
+    if match is None:
+        hint = nearest(pattern.lower(), [name.lower() for name in SCHEDULES])
+        raise InputError("pattern", pattern, f"{hint}, or a trace ending in {', '.join(_TRACES)}")
+    takes = [field.name for field in dataclasses.fields(match) if field.init]  # type: ignore[arg-type]
+    schedule = build("pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in takes} | given)
+    return schedule, repr(schedule)
+
+
+def _print_path(what: str, path: Path) -> None:
+    # A long path must stay on one line, to be clicked or copied.
+    out.print(f"{what}: {path}", soft_wrap=True, highlight=False)
+
+
+def main() -> None:
+    """Entry point: any refusal of input is one line on standard error and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        code = _refuse(str(error))
+    except click.exceptions.NoArgsIsHelpError:  # the help was printed
+        code = 0
+    except click.UsageError as error:
+        code = _refuse(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        err.print("stopped")
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(reason: str) -> int:
+    line = " ".join(reason.split())
+    err.print(f"error: {line}", soft_wrap=True, highlight=False, markup=False)
+    return 2

@@ -1,0 +1,76 @@
+"""The server chooses S clients a round: Cases 1, 3 and 4 of the paper."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..checks import integer
+from ..keyed import Purpose, rng
+from .base import Ids, Pattern
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """n clients, `size` of them a round."""
+
+    n: int
+    size: int
+
+    def __post_init__(self) -> None:
+        integer("n", self.n, low=1)
+        integer("size", self.size, low=1, high=self.n, high_name="n")
+
+
+@dataclass(frozen=True)
+class Uniform(Chosen):
+    """Case 1, the paper's P1: S of N clients, uniformly without replacement.
+
+    >>> Uniform(100, 5).active(seed=0, round=3)
+    array([ 9, 42, 56, 58, 83])
+    """
+
+    def active(self, seed: int, round: int) -> Ids:
+        draw = rng(seed, Purpose.SCHEDULE, round)
+        return np.sort(draw.choice(self.n, size=self.size, replace=False, shuffle=False))
+
+    def describe(self, rounds: int | None = None) -> Pattern:
+        return Pattern(N=self.n, case=1, S=self.size)
+
+
+@dataclass(frozen=True)
+class Cyclic(Chosen):
+    """Case 3: blocks of S consecutive clients in a fixed order, wrapping around.
+
+    >>> [Cyclic(5, 2).active(seed=0, round=t).tolist() for t in range(3)]
+    [[0, 1], [2, 3], [0, 4]]
+    """
+
+    def active(self, seed: int, round: int) -> Ids:
+        return np.sort((round * self.size + np.arange(self.size)) % self.n)
+
+    def describe(self, rounds: int | None = None) -> Pattern:
+        return Pattern(N=self.n, case=3, S=self.size)
+
+
+@dataclass(frozen=True)
+class Reshuffled(Chosen):
+    """Case 4: cyclic with a new random order each epoch of ceil(N/S) rounds; its last block wraps within it.
+
+    >>> sorted(i for t in range(3) for i in Reshuffled(6, 2).active(seed=0, round=t).tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+
+    def active(self, seed: int, round: int) -> Ids:
+        epoch, block = divmod(round, -(-self.n // self.size))
+        places = (block * self.size + np.arange(self.size)) % self.n
+        return np.sort(_order(self.n, seed, epoch)[places])
+
+    def describe(self, rounds: int | None = None) -> Pattern:
+        return Pattern(N=self.n, case=4, S=self.size)
+
+
+@lru_cache(maxsize=4)
+def _order(n: int, seed: int, epoch: int) -> Ids:
+    # Cached for the rounds of its epoch, so that a round costs O(S) and not O(N).
+    return rng(seed, Purpose.SCHEDULE, epoch).permutation(n)

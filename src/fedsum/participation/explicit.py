@@ -1,0 +1,46 @@
+"""A sequence of active sets that somebody wrote down."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..checks import InputError, integer
+from .base import Ids, Pattern, as_ids
+
+
+@dataclass(frozen=True, eq=False)
+class Explicit:
+    """Any sequence of sets, one a round.
+
+    Args:
+      n: N, the number of clients.
+      sets: for each round the ids, from 0, of its active clients; a round may be empty.
+      repeat: start over after the last set; otherwise a round beyond it is an error.
+
+    >>> Explicit(3, [[0, 2], [], [1]]).active(seed=0, round=2)
+    array([1])
+    """
+
+    n: int
+    sets: Sequence[Iterable[int]]
+    repeat: bool = False
+
+    def __post_init__(self) -> None:
+        integer("n", self.n, low=1)
+        if not len(self.sets):
+            raise InputError("sets", self.sets, "at least one round")
+        checked = [as_ids(f"sets[{t}]", ids, self.n) for t, ids in enumerate(self.sets)]
+        object.__setattr__(self, "sets", checked)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds written down."""
+        return len(self.sets)
+
+    def active(self, seed: int, round: int) -> Ids:
+        if round < 0 or (round >= self.rounds and not self.repeat):
+            raise InputError("round", round, f"from 0 to {self.rounds - 1}, or repeat=True to start over")
+        ids: Ids = self.sets[round % self.rounds]  # type: ignore[assignment]  # converted at construction
+        return ids.copy()
+
+    def describe(self, rounds: int | None = None) -> Pattern:
+        return Pattern(N=self.n)

@@ -1,0 +1,210 @@
+"""Participation as it was recorded: a CSV or Parquet file of who took part when."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..checks import InputError, integer, real
+from .base import Ids, Pattern
+from .explicit import Explicit
+
+_MOST_ROUNDS = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A recorded participation.
+
+    Args:
+      names: the client of each id; `names[0]` is client 0.
+      recorded: its rounds.
+    """
+
+    names: tuple[str, ...]
+    recorded: Explicit
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        round_length: float | None = None,
+        clients: int | Sequence[str] | None = None,
+        repeat: bool = False,
+    ) -> "Trace":
+        """Reads a trace with the columns `round,client`, or `time,client` together with a round length.
+
+        Rounds count from 0. Times are numbers or ISO 8601 dates; the first one begins round 0, and seeing a
+        client several times within a round counts once. Client names may be anything. Other columns are left
+        alone.
+
+        Args:
+          path: a .csv or .parquet file.
+          round_length: length of a round, in the unit of `time` (seconds for dates).
+          clients: all N clients, also those the file never names: their names in the order of their ids, or
+            N for the names 0 to N-1. Default: the names in the file, sorted (by number if all are whole
+            numbers).
+          repeat: start over after the last recorded round; otherwise a round beyond it is an error.
+        """
+        path = Path(path)
+        rows = _Rows(path)
+        if rows.clock == "time":
+            if round_length is None:
+                raise InputError("round_length", None, f"{path} has a column 'time', so it is required")
+            length = real("round_length", round_length, above=0)
+        elif round_length is not None:
+            raise InputError("round_length", round_length, f"{path} has a column 'round', so leave it out")
+
+        where: list[str] = []
+        times: list[float] = []
+        clients_seen: list[str] = []
+        for place, time, client in rows:
+            where.append(place)
+            times.append(_time(place, time) if rows.clock == "time" else _round(place, time))
+            clients_seen.append(_client(place, client))
+        if not times:
+            raise InputError("trace", str(path), "at least one line after the header")
+
+        names = _names(clients_seen, clients)
+        id_of = {name: i for i, name in enumerate(names)}
+        first = min(times)
+        sets: dict[int, dict[int, str]] = {}
+        for place, time, client in zip(where, times, clients_seen, strict=True):
+            if client not in id_of:
+                raise InputError(place, client, f"not among the {len(names)} clients given")
+            since = (time - first) // length if rows.clock == "time" else time
+            if not since < _MOST_ROUNDS:
+                raise InputError(place, time, f"lies beyond the {_MOST_ROUNDS} rounds that a trace may have")
+            round = int(since)
+            before = sets.setdefault(round, {}).setdefault(id_of[client], place)
+            if before != place and rows.clock == "round":
+                raise InputError(place, client, f"client given twice in round {round}, first at {before}")
+        nobody: Ids = np.empty(0, dtype=np.int64)
+        recorded = [
+            np.array(sorted(sets[t]), dtype=np.int64) if t in sets else nobody for t in range(max(sets) + 1)
+        ]
+        return cls(names=names, recorded=Explicit(len(names), recorded, repeat))
+
+    @property
+    def n(self) -> int:
+        return self.recorded.n
+
+    @property
+    def rounds(self) -> int:
+        """Rounds recorded."""
+        return self.recorded.rounds
+
+    def active(self, seed: int, round: int) -> Ids:
+        return self.recorded.active(seed, round)
+
+    def describe(self, rounds: int | None = None) -> Pattern:
+        return self.recorded.describe(rounds)
+
+
+class _Rows:
+    """(place, time or round, client) of each row of a file; `clock` says which of the two."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise InputError("trace", str(path), "an existing .csv or .parquet file")
+        self.parquet = path.suffix.lower() in (".parquet", ".pq")
+        if self.parquet:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            try:
+                self._table = pq.read_table(path)
+            except (pa.ArrowException, OSError) as error:
+                reason = str(error).splitlines()[0]
+                raise InputError("trace", str(path), f"a readable Parquet file ({reason})") from None
+            header = list(self._table.column_names)
+        else:
+            try:
+                text = path.read_text(encoding="utf-8-sig")
+                self._csv = csv.reader(io.StringIO(text, newline=""), strict=True)
+                header = [name.strip() for name in next(self._csv, [])]
+            except (UnicodeDecodeError, OSError, csv.Error) as error:
+                raise InputError("trace", str(path), f"a readable UTF-8 CSV file ({error})") from None
+        clocks = [name for name in ("round", "time") if name in header]
+        if "client" not in header or len(clocks) != 1:
+            raise InputError(
+                f"header of {path}", ",".join(header), "the columns round,client or time,client are needed"
+            )
+        self.clock = clocks[0]
+        self._columns = header.index(self.clock), header.index("client")
+
+    def __iter__(self) -> Iterator[tuple[str, Any, Any]]:
+        at, who = self._columns
+        if self.parquet:
+            columns = self._table.column(at).to_pylist(), self._table.column(who).to_pylist()
+            for number, (time, client) in enumerate(zip(*columns, strict=True), start=1):
+                yield f"{self.path} row {number}", time, client
+            return
+        while True:
+            place = f"{self.path} line {self._csv.line_num + 1}"
+            try:
+                row = next(self._csv, None)
+            except csv.Error as error:
+                raise InputError(place, "?", f"not a CSV line ({error})") from None
+            if row is None:
+                return
+            if not row:
+                continue
+            if len(row) <= max(at, who):
+                raise InputError(place, ",".join(row), f"needs the columns {self.clock} and client")
+            yield place, row[at].strip(), row[who].strip()
+
+
+def _round(place: str, value: Any) -> int:
+    try:
+        return integer(place, int(value) if isinstance(value, str) else value, low=0)
+    except ValueError:
+        raise InputError(place, value, "a round, a whole number from 0 up") from None
+
+
+def _time(place: str, value: Any) -> float:
+    try:
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                value = datetime.fromisoformat(value)
+        if isinstance(value, datetime):
+            value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(place, value, "a time, a number or an ISO 8601 date") from None
+    if not math.isfinite(seconds):
+        raise InputError(place, value, "a finite time")
+    return seconds
+
+
+def _client(place: str, value: Any) -> str:
+    name = "" if value is None else str(value)
+    if not name:
+        raise InputError(place, value, "a client name")
+    return name
+
+
+def _names(seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(clients, str):
+        raise InputError("clients", clients, "a number, or a list of names")
+    if isinstance(clients, Sequence):
+        names = tuple(str(name) for name in clients)
+        if not names or len(set(names)) < len(names):
+            raise InputError("clients", list(names), "distinct names, at least one")
+        return names
+    if clients is not None:
+        return tuple(str(i) for i in range(integer("clients", clients, low=1)))
+    distinct = set(seen)
+    if all(name.isdecimal() and name.isascii() for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
+    return tuple(sorted(distinct))

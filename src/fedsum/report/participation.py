@@ -1,0 +1,75 @@
+"""A schedule measured over a run: delays, and a raster small enough to draw whatever N and T are."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import theory
+from ..participation import DelayMeter, Delays, Pattern, Schedule
+
+_MOST_ROWS, _MOST_COLUMNS = 500, 1000
+
+
+@dataclass(frozen=True)
+class Measured:
+    pattern: Pattern
+    rounds: int
+    delays: Delays
+    raster: NDArray[np.float64]
+    """share of the (client, round) pairs in each cell that took part; clients down, rounds across"""
+    active: NDArray[np.int64]
+    """|S_t| for each round"""
+
+
+def measure(schedule: Schedule, rounds: Iterable[int], seed: int) -> Measured:
+    """Goes through `rounds`, a range or a progress bar over one, from 0 on."""
+    meter = DelayMeter(schedule.n)
+    sets = []
+    for t in rounds:
+        sets.append(schedule.active(seed, t))
+        meter.update(sets[-1])
+    delays, T = meter.result(), len(sets)
+    height, width = min(schedule.n, _MOST_ROWS), min(T, _MOST_COLUMNS)
+    hits, cells = np.zeros((height, width)), np.zeros((height, width))
+    row_of = np.arange(schedule.n) * height // schedule.n
+    clients_in_row = np.bincount(row_of, minlength=height)
+    for t, ids in enumerate(sets):
+        column = t * width // T
+        hits[:, column] += np.bincount(row_of[ids], minlength=height)
+        cells[:, column] += clients_in_row
+    return Measured(schedule.describe(T), T, delays, hits / cells, np.array([len(ids) for ids in sets]))
+
+
+def summary(
+    measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float
+) -> dict[str, float | int | None]:
+    """What the delays come to: counts, tau, the lemma's bound where there is one, Theorem 1's rates."""
+    delays, known = measured.delays, dataclasses.asdict(measured.pattern)
+    rates = theory.learning_rates(
+        L=L,
+        sigma=sigma,
+        N=measured.pattern.N,
+        K=K,
+        T=measured.rounds,
+        Delta_f=Delta_f,
+        tau_max=delays.max,
+        tau_avg=delays.avg,
+    )
+    return {
+        "clients": measured.pattern.N,
+        "rounds": measured.rounds,
+        "active_mean": float(measured.active.mean()),
+        "active_min": int(measured.active.min()),
+        "active_max": int(measured.active.max()),
+        "empty_rounds": int((measured.active == 0).sum()),
+        "never_seen": int((delays.counts == 0).sum()),
+        "tau_max": delays.max,
+        "tau_avg": delays.avg,
+        "case": known["case"],
+        "tau_max_bound": theory.delay_bound(T=measured.rounds, **known) if known["case"] else None,
+        "eta_l": rates.eta_l,
+        "eta_g": rates.eta_g,
+    }

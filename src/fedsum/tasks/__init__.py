@@ -1,0 +1,6 @@
+"""What is trained."""
+
+from .base import BaseTask
+from .quadratic import Quadratic
+
+__all__ = ["BaseTask", "Quadratic"]

@@ -1,0 +1,130 @@
+"""Quadratic losses, where everything is known: optimum, smoothness, noise."""
+
+import copy
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..checks import InputError, integer, real
+from ..keyed import Purpose, rng
+
+
+class Quadratic:
+    """f_i(x) = 1/2 (x - c_i)^T A_i (x - c_i), gradients with Gaussian noise, x^(0) = 0.
+
+    Args:
+      curvature: A, [N, d, d] symmetric positive semidefinite, or [N, d] for diagonal matrices.
+      centers: c, [N, d].
+      noise: sigma, with E||noise||^2 = sigma^2.
+
+    >>> Quadratic([[1.0], [3.0]], [[0.0], [4.0]]).optimum
+    tensor([3.], dtype=torch.float64)
+    """
+
+    def __init__(self, curvature: ArrayLike | Tensor, centers: ArrayLike | Tensor, noise: float = 0.0) -> None:
+        A, c = _tensor("curvature", curvature), _tensor("centers", centers)
+        if c.dim() != 2 or not c.numel():
+            raise InputError("centers of shape", tuple(c.shape), "[N, d], at least one client and dimension")
+        n, d = c.shape
+        if A.shape == (n, d):
+            A = torch.diag_embed(A)
+        if A.shape != (n, d, d):
+            raise InputError("curvature of shape", tuple(A.shape), f"[{n}, {d}, {d}] or [{n}, {d}]")
+        if not torch.allclose(A, A.mT):
+            raise InputError("curvature", "an asymmetric matrix", "symmetric matrices")
+        eigenvalues = torch.linalg.eigvalsh(A)
+        if eigenvalues.min() < -1e-9 * eigenvalues.abs().max():
+            raise InputError("curvature with eigenvalue", float(eigenvalues.min()), "none below 0")
+        self.noise = real("noise", noise, low=0)
+        self.L = float(eigenvalues.max())
+        self.optimum = torch.linalg.lstsq(A.mean(0), (A @ c[..., None]).mean(0), driver="gelsd").solution[:, 0]
+        self.curvature, self.centers = A, c
+
+    @classmethod
+    def random(cls, n: int, d: int, *, noise: float = 0.0, spread: float = 1.0, seed: int = 0) -> "Quadratic":
+        """A heterogeneous instance: curvatures between 0.5 and 1.5 in random directions, scattered centers.
+
+        Args:
+          n: N, the number of clients.
+          d: dimension.
+          noise: sigma.
+          spread: standard deviation of the centers' coordinates: how much the clients disagree.
+          seed: of the instance.
+        """
+        integer("n", n, low=1)
+        integer("d", d, low=1)
+        draw = rng(seed, Purpose.PARTITION)
+        q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
+        A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)
+        centers = spread * draw.standard_normal((n, d))
+        return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise)
+
+    @property
+    def n(self) -> int:
+        return self.centers.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.centers.shape[1]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        moved = copy.copy(self)
+        for name in ("curvature", "centers", "optimum"):
+            setattr(moved, name, getattr(self, name).to(device, dtype))
+        return moved
+
+    def init(self, seed: int) -> Tensor:
+        return torch.zeros_like(self.optimum)
+
+    def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
+        if self.noise == 0:
+            return self.centers.new_zeros(K, self.d)
+        # A "batch" of a quadratic is the noise of one gradient; its size is sigma, whatever batch_size is.
+        draw = rng(seed, Purpose.BATCHES, t, client).standard_normal((K, self.d))
+        return torch.as_tensor(draw * (self.noise / math.sqrt(self.d))).to(self.centers)
+
+    def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
+        return self.curvature[client] @ (x - self.centers[client]) + batch
+
+    def gradients(self, x: Tensor) -> Tensor:
+        """The exact gradients of all f_i at x, [N, d]."""
+        return (self.curvature @ (x - self.centers)[..., None])[..., 0]
+
+    def loss(self, x: Tensor) -> float:
+        """f(x) = (1/N) sum_i f_i(x)."""
+        return float(((x - self.centers) * self.gradients(x)).sum(1).mean() / 2)
+
+    def evaluate(self, x: Tensor) -> dict[str, float]:
+        return {
+            "train_loss": self.loss(x),
+            "error": float((x - self.optimum).norm()),
+            "gradient_norm_sq": float(self.gradients(x).mean(0).square().sum()),
+        }
+
+    def constants(self) -> dict[str, float]:
+        """L, sigma, Delta_f and F_0, as `fedsum.theory` names them."""
+        x0 = self.init(0)
+        return {
+            "L": self.L,
+            "sigma": self.noise,
+            "Delta_f": self.loss(x0) - self.loss(self.optimum),
+            "F_0": float(self.gradients(x0).square().sum(1).mean()),
+        }
+
+    def model(self, x: Tensor) -> Any:
+        """A quadratic's model is its vector."""
+        return x
+
+
+def _tensor(field: str, values: ArrayLike | Tensor) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(field, values, "an array of numbers") from None
+    if not tensor.isfinite().all():
+        raise InputError(field, "an array with NaN or infinity", "finite numbers")
+    return tensor
