@@ -19,13 +19,14 @@ from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
 from .simulate import RoundDone
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, suggest_commands=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out = Console()
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
+# Progress is for people: nothing of it stays, and none of it goes into a log.
+_QUIET: dict[str, Any] = {"transient": True, "disable": not err.is_terminal}
+_INTERRUPTED = 130
 _TRACES = (".csv", ".parquet", ".pq")
 # What a pattern is given if the command line leaves it out: the paper's setting, and a Markov chain of the
 # same average participation.
@@ -44,11 +45,12 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """FedAvg and the FedSUM family on clients that disagree, under biased participation."""
-    from .report.figures import curves, save
+    from .report.figures import check_path, curves, save
 
     integer("rounds", rounds, low=1)
+    check_path(picture)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[error]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=err, **_QUIET) as progress:
         bars = {label: progress.add_task(label, total=rounds, error="") for label in demo_runs.ALGORITHMS}
 
         def on_round(label: str, done: RoundDone) -> None:
@@ -124,8 +126,10 @@ def delays(
     as_json: Json = False,
 ) -> None:
     """Who takes part, the delays that follow, the lemmas' bounds and Theorem 1's learning rates."""
-    from .report.figures import participation, save
+    from .report.figures import check_path, participation, save
     from .report.participation import measure, summary
+
+    check_path(picture)
 
     fields = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
@@ -133,7 +137,7 @@ def delays(
     schedule, title = _schedule(pattern, given, round_length)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
     integer("seed", seed, low=0)
-    measured = measure(schedule, track(range(T), description=title, console=err, transient=True), seed)
+    measured = measure(schedule, track(range(T), description=title, console=err, **_QUIET), seed)
     found = summary(measured, K=local_steps, L=smoothness, sigma=sigma, Delta_f=delta_f)
     path = save(participation(measured, f"{title}, {T} rounds"), picture)
     if as_json:
@@ -201,10 +205,9 @@ def main() -> None:
         code = 0
     except click.UsageError as error:
         code = _refuse(error.format_message())
-    except (click.Abort, KeyboardInterrupt):
+    if code == _INTERRUPTED:
         err.print("stopped")
-        code = 130
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code or 0)
 
 
 def _refuse(reason: str) -> int:

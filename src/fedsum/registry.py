@@ -22,9 +22,9 @@ def build(kind: str, table: Mapping[str, type[T]], name: str, fields: Mapping[st
         raise InputError(kind, name, nearest(name, table))
     accepted = [field for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     names = [field.name for field in accepted]
-    for field in fields:
-        if field not in names:
-            raise InputError(f"{cls.__name__}.{field}", fields[field], f"no such field; {nearest(field, names)}")
+    for given, value in fields.items():
+        if given not in names:
+            raise InputError(f"{cls.__name__}.{given}", value, f"no such field; {nearest(given, names)}")
     for field in accepted:
         if field.default is field.default_factory is dataclasses.MISSING and field.name not in fields:
             raise InputError(f"{cls.__name__}.{field.name}", None, f"is required by {cls.__name__}")

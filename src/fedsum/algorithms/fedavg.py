@@ -16,7 +16,7 @@ class FedAvg(Algorithm):
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
     >>> fedsum.simulate(task, FedAvg(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
-    tensor([3.0537])
+    tensor([3.0755])
     """
 
     def report(

@@ -27,7 +27,7 @@ class FedAWE(Algorithm):
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
     >>> fedsum.simulate(task, FedAWE(), fedsum.Uniform(2, 2), rounds=500, local_steps=2, eta_l=0.02).x
-    tensor([2.9847])
+    tensor([2.9846])
     """
 
     clip: float | None = None

@@ -34,7 +34,7 @@ class DelayMeter:
     round, and to move a pointer up past the rounds that nobody has any more.
 
     >>> meter = DelayMeter(3)
-    >>> [meter.update(np.array(ids)) for ids in ([0, 1], [2], [0], [])]
+    >>> [meter.update(np.array(ids, dtype=int)) for ids in ([0, 1], [2], [0], [])]
     [1, 1, 2, 3]
     """
 

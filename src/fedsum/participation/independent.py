@@ -53,7 +53,7 @@ class Independent:
       p: a number, a vector of n numbers, or a function of the round that returns either; all in (0, 1].
 
     >>> Independent(5, 0.5).active(seed=0, round=1)
-    array([0, 1, 3])
+    array([0, 1, 2])
     """
 
     n: int

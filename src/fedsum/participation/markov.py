@@ -68,4 +68,5 @@ class Markov:
     def describe(self, rounds: int | None = None) -> Pattern:
         # Lemma 2 of the paper's appendix asks only that a client's chance to take part is at least delta
         # in every round given the past, and that is the smaller of the two chances here.
-        return Pattern(N=self.n, case=2, delta=min(self.on, 1 - self.off) or None)
+        delta = min(self.on, 1 - self.off)
+        return Pattern(N=self.n, case=2, delta=delta) if delta > 0 else Pattern(N=self.n)

@@ -172,14 +172,15 @@ def _round(place: str, value: Any) -> int:
 
 def _time(place: str, value: Any) -> float:
     try:
-        if isinstance(value, str):
+        moment = value
+        if isinstance(moment, str):
             try:
-                value = float(value)
+                moment = float(moment)
             except ValueError:
-                value = datetime.fromisoformat(value)
-        if isinstance(value, datetime):
-            value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-        seconds = float(value)
+                moment = datetime.fromisoformat(moment)
+        if isinstance(moment, datetime):
+            moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = float(moment)
     except (TypeError, ValueError, OverflowError):
         raise InputError(place, value, "a time, a number or an ISO 8601 date") from None
     if not math.isfinite(seconds):

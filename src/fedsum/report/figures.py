@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -87,13 +88,20 @@ def participation(measured: Measured, title: str) -> Figure:
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Writes the figure whole or not at all and returns where it is."""
-    path = Path(path)
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in known:
-        raise InputError("out", str(path), f"a file ending in one of: {', '.join(sorted(known))}")
+    check_path(path)
     with written_whole(path) as part:
         figure.savefig(part, dpi=150)
-    return path.resolve()
+    return Path(path).resolve()
+
+
+def check_path(path: str | Path) -> None:
+    """Refuses, before anything is computed, a path that no figure could be written to."""
+    path = Path(path)
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise InputError("out", str(path), f"a file ending in one of: {', '.join(sorted(known))}")
+    if not path.parent.is_dir():
+        raise InputError("out", str(path), "a file in an existing folder")
 
 
 def _dress(ax: Axes, x: str, y: str) -> None:

@@ -5,15 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..checks import InputError
-
 
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path`, moved there at the end; an error on the way leaves nothing behind."""
     path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError("out", str(path), "a file in an existing folder")
     # The suffix stays last: writers choose their format by it.
     part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:

@@ -1,0 +1,176 @@
+"""The command line as a person or a script meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsum import cli
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def fedsum(monkeypatch, tmp_path, capsys):
+    """Runs the command in an empty folder; returns (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, arguments)])
+        for console in (cli.out, cli.err):  # consoles look up their stream anew under capsys
+            monkeypatch.setattr(console, "_file", None)
+            monkeypatch.setattr(console, "_width", 120)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run
+
+
+def test_demo_shows_the_family_below_fedavg(fedsum, tmp_path):
+    code, out, _ = fedsum("demo", "--rounds", 300)
+    assert code == 0
+    assert "FedSUM-CR" in out
+    assert str(tmp_path / "fedsum-demo.png") in out
+    assert (tmp_path / "fedsum-demo.png").read_bytes()[:4] == PNG
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_demo_json(fedsum, tmp_path):
+    code, out, _ = fedsum("demo", "--rounds", 300, "--json", "--out", "picture.pdf")
+    assert code == 0
+    result = json.loads(out)
+    errors = {label: run["error"] for label, run in result["runs"].items()}
+    family = max(errors.pop(label) for label in ("FedSUM-B", "FedSUM", "FedSUM-CR"))
+    assert errors["FedAvg"] > 1e4 * family
+    assert (tmp_path / "picture.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_list_counts_from_messages(fedsum):
+    code, out, _ = fedsum("list", "--json")
+    assert code == 0
+    cards = {card["name"]: card for card in json.loads(out)}
+    vectors = {name: (card["vectors_down"], card["vectors_up"]) for name, card in cards.items()}
+    assert vectors == {
+        "FedSUM": (2, 1),
+        "FedSUMB": (1, 1),
+        "FedSUMCR": (1, 1),
+        "FedAvg": (1, 1),
+        "SCAFFOLD": (2, 1),
+        "MIFA": (1, 1),
+        "FedVARP": (1, 1),
+        "FedAU": (1, 1),
+        "FedAWE": (1, 1),
+    }
+    assert cards["FedSUMCR"]["client_state"] == ["h", "z", "(E)"]
+    assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU"}
+    code, out, _ = fedsum("list")
+    assert code == 0
+    assert all(name in out for name in cards)
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "independent", "sine", "cyclic", "reshuffled", "biased", "markov"])
+def test_delays_of_every_pattern(fedsum, tmp_path, pattern):
+    code, out, _ = fedsum("delays", pattern, "--rounds", 60, "--n", 30, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["clients"], found["rounds"]) == (30, 60)
+    assert 0 < found["tau_avg"] <= found["tau_max"] <= found["tau_max_bound"]
+    assert found["eta_g"] == pytest.approx(found["tau_max"] ** -0.5)
+    assert (tmp_path / "fedsum-delays.png").read_bytes()[:4] == PNG
+
+
+def test_delays_of_a_trace(fedsum, tmp_path):
+    (tmp_path / "seen.csv").write_text("time,client\n0,anna\n10,bert\n70,anna\n130,anna\n")
+    code, out, _ = fedsum("delays", "seen.csv", "--round-length", 60)
+    assert code == 0
+    assert "client bert, 1 rounds; 0 never" in out
+    assert "no lemma for this pattern" in out
+    code, out, _ = fedsum("delays", "seen.csv", "--round-length", 60, "--json")
+    assert json.loads(out)["tau_max"] == 2
+
+
+def test_a_table_with_a_lemma(fedsum):
+    code, out, _ = fedsum("delays", "cyclic", "--n", 10, "--size", 2, "--rounds", 50, "--K", 5, "--L", 2)
+    assert code == 0
+    assert "at most 10 expected (Case 3)" in out
+    assert "K = 5, L = 2" in out
+
+
+REFUSED = {
+    "delays unifrom": "pattern = 'unifrom': did you mean 'uniform'?",
+    "delays uniform --size 300": "size = 300: a whole number from 1 to 100 (n)",
+    "delays uniform --p 0.5": "Uniform.p = 0.5: no such field",
+    "delays independent --p 1.5": "p = 1.5: a probability in (0, 1]",
+    "delays independent --p nan": "p = nan",
+    "delays markov --on 1": "on = 1.0",
+    "delays uniform --rounds 0": "rounds = 0",
+    "delays uniform --seed -1": "seed = -1",
+    "delays uniform --L -1": "L = -1.0",
+    "delays uniform --round-length 3": "only for a trace file",
+    "delays uniform --out nowhere/x.png": "a file in an existing folder",
+    "delays uniform --out x.exe": "a file ending in one of",
+    "delays none.csv": "an existing .csv or .parquet file",
+    "delays bad.csv": "bad.csv line 3 = 'x': a round",
+    "delays good.csv --size 3": "not for a trace",
+    "delays good.csv --n 0": "clients = 0",
+    "delays good.csv --rounds 5": "round = 1: from 0 to 0",
+    "delays": "Missing argument 'PATTERN|FILE'",
+    "demo --rounds 0": "rounds = 0",
+    "demo --rounds x": "'x' is not a valid",
+    "demoo": "No such command 'demoo'. Did you mean 'demo'?",
+    "demo --round 3": "--rounds",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED.items(), ids=REFUSED)
+def test_bad_input_is_one_line_and_exit_code_2(fedsum, tmp_path, line, message):
+    (tmp_path / "bad.csv").write_text("round,client\n0,a\nx,b\n")
+    (tmp_path / "good.csv").write_text("round,client\n0,a\n")
+    before = sorted(tmp_path.iterdir())
+    code, out, err = fedsum(*line.split())
+    assert code == 2
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert sorted(tmp_path.iterdir()) == before  # nothing half-written
+
+
+def test_a_picture_that_cannot_be_finished_leaves_nothing(fedsum, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    def full(self, path, **options):
+        path.write_bytes(PNG)
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="No space left"):
+        cli.delays("cyclic", rounds=5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_arguments_show_the_help(fedsum):
+    code, out, _ = fedsum()
+    assert code == 0
+    assert "demo" in out
+
+
+def test_ctrl_c_is_no_traceback(fedsum, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.demo_runs, "run", interrupted)
+    code, _, err = fedsum("demo")
+    assert code == 130
+    assert "stopped" in err
+
+
+def test_the_installed_command_runs():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
+    )
+    assert len(json.loads(done.stdout)) == 9

@@ -1,0 +1,261 @@
+"""One contract for every algorithm. Adding an algorithm is adding one row to ROWS."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import literal
+import numpy as np
+import pytest
+import torch
+from problems import RATES, D, K, N, noisy, schedules
+from wire import over_the_wire
+
+import fedsum
+from fedsum import (
+    MIFA,
+    SCAFFOLD,
+    Explicit,
+    FedAU,
+    FedAvg,
+    FedAWE,
+    FedSUM,
+    FedSUMB,
+    FedSUMCR,
+    FedVARP,
+    Uniform,
+    simulate,
+)
+from fedsum.algorithms import ALGORITHMS, Algorithm, card
+
+ROUNDS = 40
+
+
+def total(states, name):
+    return sum((state[name] for state in states.values()), torch.zeros(D, dtype=torch.float64))
+
+
+@dataclass
+class Row:
+    algorithm: Algorithm
+    literal: Callable
+    """the same algorithm in tests/literal.py"""
+    vectors: tuple[int, int]
+    """model-sized vectors down and up"""
+    empty: str
+    """what an empty round does: 'steps' on or 'rests'"""
+    summable: bool = True
+    fedavg_if_full: str = "K=1"
+    """with everyone active it is FedAvg: for 'any K', or for 'K=1' only"""
+    invariant: Callable | None = None
+    """what must vanish after every round, given the History"""
+
+    @property
+    def id(self):
+        return repr(self.algorithm)
+
+
+ROWS = [
+    Row(FedSUMB(), literal.fedsum_b, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(FedSUM(), literal.fedsum, (2, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(FedSUMCR(), literal.fedsum_cr, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(
+        FedSUMCR(printed_average=True),
+        literal.fedsum_cr_printed,
+        (1, 1),
+        "steps",
+        invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+    ),
+    Row(FedAvg(), literal.fedavg, (1, 1), "rests", fedavg_if_full="any K"),
+    Row(
+        SCAFFOLD(),
+        literal.scaffold,
+        (2, 1),
+        "rests",
+        invariant=lambda h: h.server["c"] - total(h.clients, "c") / N,
+    ),
+    Row(
+        MIFA(),
+        literal.mifa,
+        (1, 1),
+        "steps",
+        summable=False,
+        fedavg_if_full="any K",
+        invariant=lambda h: h.server["sum"] - total(h.memory, "G"),
+    ),
+    Row(
+        FedVARP(),
+        literal.fedvarp,
+        (1, 1),
+        "rests",
+        summable=False,
+        fedavg_if_full="any K",
+        invariant=lambda h: h.server["ybar"] - total(h.memory, "y") / N,
+    ),
+    Row(FedAU(), literal.fedau, (1, 1), "rests", summable=False, fedavg_if_full="any K"),
+    Row(FedAU(cutoff=3), literal.fedau_cutoff_3, (1, 1), "rests", summable=False, fedavg_if_full="any K"),
+    Row(FedAWE(), literal.fedawe, (1, 1), "rests", fedavg_if_full="any K"),
+    Row(FedAWE(clip=0.1), literal.fedawe_clipped, (1, 2), "rests", fedavg_if_full="no"),
+]
+
+
+def run(algorithm, schedule, rounds=ROUNDS, *, task=None, eta_l=0.05, local_steps=K, **options):
+    options = {"eta_g": 0.8, "seed": 2, "dtype": torch.float64, "eval_every": rounds} | options
+    return simulate(
+        task or noisy(), algorithm, schedule, rounds=rounds, local_steps=local_steps, eta_l=eta_l, **options
+    )
+
+
+def test_every_algorithm_has_a_row():
+    assert {type(row.algorithm) for row in ROWS} == set(ALGORITHMS.values())
+
+
+contract = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+every_schedule = pytest.mark.parametrize("pattern", schedules())
+every_rate = pytest.mark.parametrize("rate", RATES)
+
+
+@contract
+@every_schedule
+@every_rate
+def test_equals_its_literal_transcription(row, pattern, rate):
+    schedule = schedules()[pattern]
+    ours = run(row.algorithm, schedule, eta_l=RATES[rate])
+    sets = [schedule.active(2, t).tolist() for t in range(ROUNDS)]
+    theirs = row.literal(literal.Problem(noisy(), sets, K, RATES[rate], 0.8, seed=2))
+    assert np.abs(ours.x.numpy() - theirs).max() < 1e-9
+    assert np.abs(theirs - noisy().init(2).numpy()).max() > 1e-2  # something was learned
+
+
+@contract
+@every_schedule
+def test_two_worlds_one_definition(row, pattern):
+    """Stacked in the simulator, and one client at a time over a network that carries bytes."""
+    schedule = schedules()[pattern]
+    ours = run(row.algorithm, schedule, eta_l=RATES["decaying"])
+    server, clients, tau = over_the_wire(
+        noisy(), row.algorithm, schedule, rounds=ROUNDS, K=K, eta_l=RATES["decaying"], eta_g=0.8, seed=2
+    )
+    assert ours.server.keys() == server.keys()
+    for name, value in server.items():
+        assert torch.allclose(ours.server[name], value, rtol=1e-12, atol=1e-12), name
+    assert list(ours.clients) == sorted(clients)
+    for i, state in clients.items():
+        for name, value in state.items():
+            assert torch.allclose(ours.clients[i][name], value, rtol=1e-12, atol=1e-12), (i, name)
+    assert ours.delays.tau.tolist() == tau
+
+
+@contract
+@every_schedule
+def test_invariant_holds_after_every_round(row, pattern):
+    if row.invariant is None:
+        return
+    for rounds in range(1, 12):
+        history = run(row.algorithm, schedules()[pattern], rounds, eta_l=RATES["decaying"])
+        assert row.invariant(history).abs().max() < 1e-12
+
+
+@contract
+def test_full_participation_is_fedavg(row):
+    everyone = Uniform(N, N)
+    for steps in {"any K": (1, 3), "K=1": (1,), "no": ()}[row.fedavg_if_full]:
+        ours = run(row.algorithm, everyone, local_steps=steps, eta_l=RATES["decaying"])
+        fedavg = run(FedAvg(), everyone, local_steps=steps, eta_l=RATES["decaying"])
+        assert (ours.x - fedavg.x).abs().max() < 1e-12
+
+
+@contract
+def test_empty_round(row):
+    one = run(row.algorithm, Explicit(N, [[0, 3]]), 1)
+    two = run(row.algorithm, Explicit(N, [[0, 3], []]), 2)
+    moved = (one.x - two.x).abs().max() > 0
+    assert bool(moved) == (row.empty == "steps")
+    assert two.rows[-1]["communication"] == one.rows[-1]["communication"]
+
+
+@contract
+def test_rounds_that_are_all_empty_change_nothing(row):
+    history = run(row.algorithm, Explicit(N, [[]] * 5), 5)
+    assert torch.equal(history.x, noisy().init(0))
+    assert len(history.clients) == len(history.memory) == 0
+
+
+@contract
+def test_messages_are_counted(row):
+    sets = [[0], [], [1, 2, 3], [0, 1]]
+    history = run(row.algorithm, Explicit(N, sets), len(sets))
+    down, up = row.vectors
+    replies = sum(map(len, sets))
+    last = history.rows[-1]
+    assert last["communication"] == (down + up) * replies
+    scalars = 1 if row.id == "FedSUMCR(printed_average=False)" else 0
+    assert last["bytes"] == ((down + up) * D + scalars) * 8 * replies
+
+
+@contract
+def test_card_says_what_is_sent_and_kept(row):
+    found = card(row.algorithm)
+    assert (found.vectors_down, found.vectors_up) == row.vectors
+    assert found.summable == row.summable == (not found.server_memory)
+
+
+@contract
+def test_summable_uplinks_may_be_summed_on_their_way(row):
+    """Exactly the algorithms that say so are left unchanged if a relay adds the uplinks up."""
+
+    class Relayed(type(row.algorithm)):
+        def digest(self, row, uplink, now):
+            m = len(next(iter(uplink.values())))
+            if m == 0:
+                return super().digest(row, uplink, now)
+            one = {name: v[:1] for name, v in row.items()}
+            summed = {name: v.sum(0, keepdim=True) for name, v in uplink.items()}
+            contribution, _ = super().digest(one, summed, now)
+            return contribution, row
+
+    direct = run(row.algorithm, schedules()["independent"])
+    relayed = run(Relayed(**asdict(row.algorithm)), schedules()["independent"])
+    assert bool((direct.x - relayed.x).abs().max() < 1e-12) == row.summable
+
+
+@contract
+def test_functions_leave_their_arguments_alone(row):
+    """Everything is pure: no function writes into the state or the message it was given."""
+    algorithm, x0 = row.algorithm, torch.randn(D, dtype=torch.float64)
+    now = fedsum.Round(t=4, N=N, K=K, eta_l=0.1, eta_g=0.5)
+
+    def stack(state):
+        return {name: v.expand(2, *v.shape).clone() for name, v in state.items()}
+
+    server = {name: v.clone() for name, v in algorithm.init_server(x0, now).items()}
+    client, memory = stack(algorithm.init_client(x0)), stack(algorithm.init_row(x0))
+    given = [server, client, memory]
+    before = [{name: v.clone() for name, v in state.items()} for state in given]
+    down = algorithm.downlink(server, now)
+    plan = algorithm.plan(client, down, now)
+    uplink, _ = algorithm.report(client, down, plan, torch.randn(2, D, dtype=torch.float64), now)
+    contribution, _ = algorithm.digest(memory, uplink, now)
+    merged = algorithm.merge(server, {name: v.sum(0) for name, v in contribution.items()}, 2, now)
+    algorithm.receive(client, algorithm.farewell(merged, now), now)
+    for state, copy in zip(given, before, strict=True):
+        assert state.keys() == copy.keys()
+        assert all(torch.equal(state[name], copy[name]) for name in state)
+
+
+@contract
+def test_float32_stays_float32_and_agrees(row):
+    exact = run(row.algorithm, schedules()["independent"])
+    single = run(row.algorithm, schedules()["independent"], dtype=torch.float32)
+    assert single.x.dtype == torch.float32
+    assert all(v.dtype != torch.float64 for n, v in single.server.items() if n != "E")
+    assert (exact.x - single.x).abs().max() < 1e-4
+
+
+@contract
+def test_cost_follows_participation(row):
+    """Ten thousand clients of whom three ever show up: state for three."""
+    n = 10_000
+    task = fedsum.tasks.Quadratic(np.ones((n, 2)), np.random.default_rng(0).normal(size=(n, 2)))
+    history = run(row.algorithm, Explicit(n, [[3, 9_999], [], [500, 9_999]]), 3, task=task)
+    assert list(history.clients) == list(history.memory) == [3, 500, 9_999]
+    assert history.x.isfinite().all()

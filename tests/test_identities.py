@@ -1,0 +1,118 @@
+"""Identities of algorithms.md beyond the contract, SCAFFOLD's known mistakes, and an algorithm of one's own."""
+
+from dataclasses import dataclass
+
+import literal
+import numpy as np
+import pytest
+import torch
+from problems import RATES, K, N, noisy, schedules
+
+from fedsum import MIFA, SCAFFOLD, Explicit, FedAU, FedAvg, FedSUM, FedSUMB, FedSUMCR, LocalPlan, Uniform, simulate
+
+
+def final(algorithm, schedule, *, rounds=40, eta_l=RATES["decaying"], local_steps=K, **options):
+    options = {"eta_g": 0.8, "seed": 2, "dtype": torch.float64} | options
+    return simulate(noisy(), algorithm, schedule, rounds=rounds, local_steps=local_steps, eta_l=eta_l, **options).x
+
+
+@pytest.mark.parametrize("pattern", schedules())
+def test_fedsum_with_mifas_local_work_is_mifa(pattern):
+    class Uncorrected(FedSUM):
+        def plan(self, client, down, now):
+            return LocalPlan(start=down["x"], step=now.eta_l)
+
+    schedule = schedules()[pattern]
+    assert (final(Uncorrected(), schedule) - final(MIFA(), schedule)).abs().max() < 1e-12
+    assert (final(FedSUM(), schedule) - final(MIFA(), schedule)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("pattern", schedules())
+def test_fedau_with_cutoff_one_divides_by_n(pattern):
+    class DividedByN(FedAvg):
+        def merge(self, server, total, m, now):
+            return {"x": server["x"] - now.stride / now.N * total["G"]}
+
+    schedule = schedules()[pattern]
+    assert (final(FedAU(cutoff=1), schedule) - final(DividedByN(), schedule)).abs().max() < 1e-12
+
+
+def test_one_step_with_everyone_makes_the_family_one():
+    everyone = Uniform(N, N)
+    reference = final(FedAvg(), everyone, local_steps=1)
+    for algorithm in (FedSUM(), FedSUMB(), FedSUMCR(), SCAFFOLD()):
+        assert (final(algorithm, everyone, local_steps=1) - reference).abs().max() < 1e-12
+    # With more steps they part, or the identity above would say nothing.
+    assert (final(FedSUM(), everyone) - final(FedAvg(), everyone)).abs().max() > 1e-6
+
+
+def test_constant_rates_make_cr_and_its_printed_form_one():
+    for schedule in schedules().values():
+        for algorithm, same in ((RATES["constant"], True), (RATES["decaying"], False)):
+            exact = final(FedSUMCR(), schedule, eta_l=algorithm)
+            printed = final(FedSUMCR(printed_average=True), schedule, eta_l=algorithm)
+            assert bool((exact - printed).abs().max() < 1e-12) == same
+
+
+def test_cr_gap_is_subtracted_in_double_precision():
+    """In float32 the running sum E swamps a one-round gap: the average would be off by up to 2e-4."""
+    rounds = 4000
+    sets = [[0]] * rounds
+    task = noisy(1, noise=0.0)
+    history = simulate(
+        task, FedSUMCR(), Explicit(1, sets), rounds=rounds, local_steps=2, eta_l=0.1, eta_g=0.7, eval_every=rounds
+    )
+    gap = history.server["E"] - history.clients[0]["E"]
+    assert abs(float(gap) / (0.7 * 0.1 * 2) - 1) < 1e-9
+    assert history.server["E"].dtype == torch.float64
+
+
+@dataclass(frozen=True)
+class DividesByM(SCAFFOLD):
+    def merge(self, server, total, m, now):
+        merged = super().merge(server, total, m, now)
+        return merged | ({"c": server["c"] + total["d"] / m} if m else {})
+
+
+@dataclass(frozen=True)
+class StartsWithTheModel(SCAFFOLD):
+    def init_client(self, x0):
+        return {"c": x0}
+
+
+@dataclass(frozen=True)
+class OverwritesFirst(SCAFFOLD):
+    def report(self, client, down, plan, G, now):
+        return {"d": G - G}, {"c": G}
+
+
+@dataclass(frozen=True)
+class ForgetsClients(SCAFFOLD):
+    def report(self, client, down, plan, G, now):
+        uplink, _ = super().report(client, down, plan, G, now)
+        return uplink, client
+
+
+@dataclass(frozen=True)
+class StaleRate(SCAFFOLD):
+    def plan(self, client, down, now):
+        plan = super().plan(client, down, now)
+        return LocalPlan(plan.start, RATES["decaying"](0), plan.correction)
+
+
+@dataclass(frozen=True)
+class Decays(SCAFFOLD):
+    def plan(self, client, down, now):
+        plan = super().plan(client, down, now)
+        return LocalPlan(plan.start, plan.step, plan.correction + 0.1 * plan.start)
+
+
+@pytest.mark.parametrize(
+    "mistaken", [DividesByM, StartsWithTheModel, OverwritesFirst, ForgetsClients, StaleRate, Decays]
+)
+def test_known_mistakes_in_public_scaffold_code_would_be_seen(mistaken):
+    schedule = schedules()["independent"]
+    sets = [schedule.active(2, t).tolist() for t in range(40)]
+    original = literal.scaffold(literal.Problem(noisy(), sets, K, RATES["decaying"], 0.8, seed=2))
+    assert np.abs(final(SCAFFOLD(), schedule).numpy() - original).max() < 1e-9
+    assert np.abs(final(mistaken(), schedule).numpy() - original).max() > 1e-6

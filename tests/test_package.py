@@ -1,0 +1,58 @@
+"""The package as a whole: light to import, and its documents tell the truth."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsum
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_import_needs_torch_and_numpy_alone_and_is_fast():
+    code = (
+        "import sys, time, torch\n"
+        "before = set(sys.modules)\n"
+        "started = time.perf_counter()\n"
+        "import fedsum\n"
+        "print(time.perf_counter() - started)\n"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, modules = done.stdout.splitlines()
+    assert float(seconds) < 3
+    loaded = {name for name in modules.split() if name not in sys.stdlib_module_names and "cython" not in name}
+    assert loaded <= {"fedsum", "numpy", "torch"}
+
+
+def test_public_names_exist():
+    assert all(hasattr(fedsum, name) for name in fedsum.__all__)
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    ci, readme = (ROOT / ".ci/run").read_text(), (ROOT / "README.md").read_text()
+    assert "pip install -c constraints.txt -e '.[dev]' && pytest" in readme
+    assert "pip install -c constraints.txt -e . && fedsum demo" in readme
+    assert "pip install -q -c constraints.txt -e '.[dev]'" in ci
+    assert re.search(r"^pytest\b", ci, re.MULTILINE)
+
+
+def test_every_install_command_uses_the_constraints():
+    for path in [ROOT / "README.md", ROOT / ".ci/run", *(ROOT / "docs").glob("*.md")]:
+        for command in re.findall(r"pip install[^\n`]*", path.read_text()):
+            assert "-c constraints.txt" in command, f"{path}: {command}"
+
+
+def python_blocks():
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
+            yield pytest.param(block, id=f"{path.name}-{number}")
+
+
+@pytest.mark.parametrize("block", list(python_blocks()))
+def test_python_in_the_documents_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "document", "exec"), {"__name__": "__main__"})

@@ -1,0 +1,153 @@
+"""simulate(): what it returns, what it refuses, and that it can be repeated."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from problems import N, noisy
+
+from fedsum import Explicit, FedAWE, FedSUM, History, Independent, InputError, Uniform, simulate
+from fedsum.tasks import Quadratic
+
+BASE = {"rounds": 25, "local_steps": 3, "eta_l": 0.05}
+
+
+def go(task=None, algorithm=None, schedule=None, **options):
+    return simulate(task or noisy(), algorithm or FedSUM(), schedule or Uniform(N, 3), **(BASE | options))
+
+
+def test_history():
+    history = go()
+    assert isinstance(history, History)
+    metrics = history.metrics
+    assert isinstance(metrics, pd.DataFrame)
+    assert metrics["round"].tolist() == [0, 10, 20, 25]
+    assert {"train_loss", "error", "communication", "bytes", "tau", "seconds"} <= set(metrics)
+    assert metrics["communication"].tolist() == [0, 90, 180, 225]
+    assert metrics["tau"].tolist() == [0, *history.delays.tau[[9, 19, 24]]]
+    assert (metrics["seconds"].diff().dropna() > 0).all()
+    assert torch.equal(history.x, history.server["x"])
+    assert torch.equal(history.model(), history.x)
+    assert history.x.dtype == torch.float32
+    assert sorted(history.clients) == np.flatnonzero(history.delays.counts).tolist()
+
+
+def test_the_last_rounds_can_be_evaluated_one_by_one():
+    assert go(eval_every=20, eval_last=3).metrics["round"].tolist() == [0, 20, 23, 24, 25]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    assert torch.equal(go(seed=5).x, go(seed=5).x)
+    assert not torch.equal(go(seed=5).x, go(seed=6).x)
+
+
+def test_on_round_sees_every_round():
+    seen = []
+    history = go(on_round=seen.append)
+    assert [done.round for done in seen] == list(range(1, 26))
+    assert [done.tau for done in seen] == history.delays.tau.tolist()
+    assert [done.round for done in seen if done.metrics] == [10, 20, 25]
+    assert seen[9].metrics is history.rows[1]
+    assert all(len(done.active) == 3 for done in seen)
+
+
+def test_who_else_takes_part_does_not_change_a_clients_gradients():
+    alone = go(schedule=Explicit(N, [[2]]), rounds=1, dtype=torch.float64)
+    together = go(schedule=Explicit(N, [[0, 2, 5]]), rounds=1, dtype=torch.float64)
+    assert torch.equal(alone.clients[2]["h"], together.clients[2]["h"])
+
+
+def test_fedawe_is_judged_by_the_mean_of_all_clients_models():
+    task = noisy(noise=0.0)
+    history = go(task, FedAWE(), Explicit(N, [[1, 4]]), rounds=1, dtype=torch.float64)
+    models = [history.clients[i]["x"] if i in history.clients else task.init(0) for i in range(N)]
+    mean = sum(models) / N
+    last = history.rows[-1]
+    assert last["train_loss"] == pytest.approx(task.evaluate(mean)["train_loss"])
+    assert last["server_train_loss"] == pytest.approx(task.evaluate(history.x)["train_loss"])
+    by_server = go(task, FedAWE(), Explicit(N, [[1, 4]]), rounds=1, dtype=torch.float64, eval_model="server")
+    assert by_server.rows[-1]["train_loss"] == pytest.approx(last["server_train_loss"])
+
+
+def test_plot_draws_what_the_task_measures():
+    figure = go().plot()
+    assert [ax.get_ylabel() for ax in figure.axes] == ["train loss", "distance to the optimum"]
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20, 25]
+
+
+@pytest.mark.parametrize("shape", ["diagonal", "full"])
+def test_quadratic_knows_itself(shape):
+    A = np.array([[1.0, 2.0], [3.0, 0.5]])
+    c = np.array([[1.0, 1.0], [-1.0, 2.0]])
+    task = Quadratic(A if shape == "diagonal" else np.stack([np.diag(a) for a in A]), torch.tensor(c), noise=2.0)
+    assert torch.allclose(task.optimum, torch.tensor((A * c).sum(0) / A.sum(0)))
+    assert (task.n, task.d, task.L) == (2, 2, 3.0)
+    x = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    loss = sum(((x - torch.tensor(c[i])) ** 2 * torch.tensor(A[i])).sum() / 2 for i in range(2)) / 2
+    loss.backward()
+    assert task.loss(x.detach()) == pytest.approx(loss.item())
+    assert torch.allclose(task.gradients(x.detach()).mean(0), x.grad)
+    known = task.constants()
+    assert known["Delta_f"] == pytest.approx(task.loss(x.detach()) - task.loss(task.optimum))
+    assert known["F_0"] == pytest.approx(float(task.gradients(x.detach()).square().sum(1).mean()))
+
+
+def test_quadratic_noise_has_the_size_it_says():
+    task = Quadratic(np.ones((1, 5)), np.zeros((1, 5)), noise=3.0)
+    draws = torch.cat([task.batches(0, t, 0, 4, 1) for t in range(1000)])
+    assert float(draws.square().sum(1).mean()) == pytest.approx(9.0, rel=0.05)
+    assert draws.mean(0).abs().max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 0}, "rounds = 0"),
+        ({"local_steps": 1.5}, "local_steps = 1.5"),
+        ({"eta_l": -0.1}, "eta_l = -0.1: a finite number greater than 0"),
+        ({"eta_l": math.nan}, "eta_l = nan"),
+        ({"eta_l": "fast"}, "eta_l = 'fast'"),
+        ({"eta_l": lambda t: 0.1 - 0.02 * t}, "eta_l(5) ="),
+        ({"eta_g": 0}, "eta_g = 0"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"seed": -1}, "seed = -1"),
+        ({"eval_every": 0}, "eval_every = 0"),
+        ({"eval_last": -1}, "eval_last = -1"),
+        ({"engine": "lop"}, "engine = 'lop': did you mean 'loop'?"),
+        ({"schedule": Independent(N + 1, 0.5)}, f"schedule.n = {N + 1}: the task has {N} clients"),
+        ({"eval_model": "clients"}, "eval_model = 'clients': FedSUM's clients keep no model"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(options, message):
+    with pytest.raises(InputError) as caught:
+        go(**options)
+    assert message in str(caught.value)
+
+
+def test_a_schedule_that_breaks_its_word_is_caught():
+    class Wrong(Uniform):
+        def active(self, seed, round):
+            return np.array([0, 0])
+
+    with pytest.raises(InputError, match="client id given twice"):
+        go(schedule=Wrong(N, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Quadratic([[1.0]], [1.0]), "centers of shape = (1,)"),
+        (lambda: Quadratic([[1.0, 2.0]], [[1.0]]), "curvature of shape = (1, 2)"),
+        (lambda: Quadratic([[[1.0, 1.0], [0.0, 1.0]]], [[1.0, 1.0]]), "symmetric matrices"),
+        (lambda: Quadratic([[-1.0]], [[1.0]]), "curvature with eigenvalue = -1.0"),
+        (lambda: Quadratic([[math.nan]], [[1.0]]), "finite numbers"),
+        (lambda: Quadratic([["a"]], [[1.0]]), "an array of numbers"),
+        (lambda: Quadratic([[1.0]], [[1.0]], noise=-1), "noise = -1"),
+    ],
+)
+def test_quadratic_refuses(call, message):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert message in str(caught.value)

@@ -1,0 +1,154 @@
+"""Recorded participation: CSV and Parquet, rounds and times, and every way they can be wrong."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedsum import InputError, Trace, delays
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def sets_of(trace):
+    return [[trace.names[i] for i in trace.active(0, t)] for t in range(trace.rounds)]
+
+
+def test_rounds_and_names_of_any_kind(tmp_path):
+    text = 'client,round,battery\nphone-7,0,0.5\n"O\'Brien, Zoë",2,\nphone-7,2,0.1\n'
+    trace = Trace.read(write(tmp_path / "t.csv", text))
+    assert trace.names == ("O'Brien, Zoë", "phone-7")
+    assert sets_of(trace) == [["phone-7"], [], ["O'Brien, Zoë", "phone-7"]]
+    assert trace.describe().N == trace.n == 2
+    assert trace.describe().case is None
+
+
+def test_whole_numbers_sort_as_numbers(tmp_path):
+    trace = Trace.read(write(tmp_path / "t.csv", "round,client\n0,10\n0,9\n1,100\n"))
+    assert trace.names == ("9", "10", "100")
+
+
+def test_clients_never_named_count_too(tmp_path):
+    path = write(tmp_path / "t.csv", "round,client\n0,2\n1,0\n")
+    assert Trace.read(path, clients=4).names == ("0", "1", "2", "3")
+    assert delays(Trace.read(path, clients=4), 2).counts.tolist() == [1, 0, 1, 0]
+    assert Trace.read(path, clients=["2", "x", "0"]).active(0, 0).tolist() == [0]
+
+
+def test_times_with_a_round_length(tmp_path):
+    path = write(tmp_path / "t.csv", "time,client\n100.5,a\n159,b\n160,a\n161.0,a\n282,b\n")
+    trace = Trace.read(path, round_length=60)
+    assert sets_of(trace) == [["a", "b"], ["a"], [], ["b"]]
+
+
+def test_dates(tmp_path):
+    lines = ["2026-01-01T00:00:00Z,a", "2026-01-01T00:59:59+00:00,b", "2026-01-01T02:00:00,a"]
+    path = write(tmp_path / "t.csv", "\n".join(["time,client", *lines, ""]))
+    assert sets_of(Trace.read(path, round_length=3600)) == [["a", "b"], [], ["a"]]
+
+
+def test_parquet_equals_csv(tmp_path):
+    table = pd.DataFrame({"round": [0, 0, 3], "client": [5, 6, 5]})
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    assert sets_of(Trace.read(tmp_path / "t.parquet")) == sets_of(Trace.read(tmp_path / "t.csv"))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    timed = pd.DataFrame({"time": [start, start + timedelta(hours=1)], "client": ["a", "b"]})
+    timed.to_parquet(tmp_path / "timed.parquet")
+    assert sets_of(Trace.read(tmp_path / "timed.parquet", round_length=1800)) == [["a"], [], ["b"]]
+
+
+def test_beyond_the_end(tmp_path):
+    path = write(tmp_path / "t.csv", "round,client\n0,a\n1,b\n")
+    with pytest.raises(InputError, match="repeat=True"):
+        Trace.read(path).active(0, 2)
+    assert Trace.read(path, repeat=True).active(0, 2).tolist() == [0]
+
+
+names = (
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
+)
+
+
+@given(st.sets(st.tuples(st.integers(0, 30), names), min_size=1), st.randoms())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_trace_comes_back_whatever_the_order_of_its_lines(tmp_path, events, shuffle: random.Random):
+    rows = sorted(events)
+    shuffle.shuffle(rows)
+    pd.DataFrame(rows, columns=["round", "client"]).to_csv(tmp_path / "t.csv", index=False)
+    trace = Trace.read(tmp_path / "t.csv")
+    found = {(t, trace.names[i]) for t in range(trace.rounds) for i in trace.active(0, t)}
+    assert found == events
+    assert set(trace.names) == {name for _, name in events}
+
+
+BAD = {
+    "": "the columns round,client or time,client are needed",
+    "round,client\n": "at least one line after the header",
+    "round;client\n0;1\n": "the columns round,client or time,client are needed",
+    "round,time,client\n0,0,a\n": "the columns round,client or time,client are needed",
+    "round,client\n0,a\nx,b\n": "line 3 = 'x': a round",
+    "round,client\n0,a\n-1,b\n": "line 3 = '-1': a round",
+    "round,client\n0,a\n1.5,b\n": "line 3 = '1.5': a round",
+    "round,client\n0,a\n\n0\n": "line 4 = '0': needs the columns round and client",
+    "round,client\n0,a\n1,\n": "line 3 = '': a client name",
+    "round,client\n0,a\n1,b\n0,a\n": "line 4 = 'a': client given twice in round 0, first at",
+    'round,client\n0,"a\n': "line 2 = '?': not a CSV line",
+    "round,client\n99999999999999999999,a\n": "line 2",
+    f"round,client\n{'9' * 5000},a\n": "line 2",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.items(), ids=range(len(BAD)))
+def test_malformed_lines_are_named(tmp_path, text, message):
+    with pytest.raises(InputError) as caught:
+        Trace.read(write(tmp_path / "t.csv", text))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+BAD_TIMES = {
+    "time,client\n0,a\nsoon,b\n": "line 3 = 'soon': a time",
+    "time,client\n0,a\nnan,b\n": "line 3 = 'nan': a finite time",
+    "time,client\n-1e308,a\n1e308,b\n": "line 3 = 1e+308: lies beyond",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TIMES.items(), ids=range(len(BAD_TIMES)))
+def test_malformed_times_are_named(tmp_path, text, message):
+    with pytest.raises(InputError) as caught:
+        Trace.read(write(tmp_path / "t.csv", text), round_length=1.0)
+    assert message in str(caught.value)
+
+
+def test_other_refusals(tmp_path):
+    rounds = write(tmp_path / "r.csv", "round,client\n0,a\n")
+    times = write(tmp_path / "t.csv", "time,client\n0,a\n")
+    (tmp_path / "latin.csv").write_bytes("round,client\n0,Zo\xeb\n".encode("latin-1"))
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    pd.DataFrame({"round": [0.5], "client": ["a"]}).to_parquet(tmp_path / "half.parquet")
+    pd.DataFrame({"round": [0], "client": [None]}).to_parquet(tmp_path / "nobody.parquet")
+    for call, message in [
+        (lambda: Trace.read(tmp_path / "none.csv"), "an existing .csv or .parquet file"),
+        (lambda: Trace.read(times), "round_length = None"),
+        (lambda: Trace.read(times, round_length=0), "round_length = 0"),
+        (lambda: Trace.read(rounds, round_length=5), "leave it out"),
+        (lambda: Trace.read(rounds, clients=["b"]), "not among the 1 clients given"),
+        (lambda: Trace.read(rounds, clients=["b", "b"]), "distinct names"),
+        (lambda: Trace.read(rounds, clients="ab"), "a number, or a list of names"),
+        (lambda: Trace.read(rounds, clients=0), "clients = 0"),
+        (lambda: Trace.read(tmp_path / "latin.csv"), "a readable UTF-8 CSV file"),
+        (lambda: Trace.read(tmp_path / "broken.parquet"), "a readable Parquet file"),
+        (lambda: Trace.read(tmp_path / "half.parquet"), "row 1 = 0.5: a round"),
+        (lambda: Trace.read(tmp_path / "nobody.parquet"), "row 1 = None: a client name"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            call()
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)

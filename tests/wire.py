@@ -1,0 +1,86 @@
+"""Every algorithm over a network that carries bytes: one client at a time, each with a state of its own."""
+
+import io
+import json
+
+import numpy as np
+import torch
+
+from fedsum import DelayMeter, Round
+from fedsum.engine import mean_gradient
+
+
+def encode(message):
+    """A message as bytes: a line of names, types and shapes, then the numbers."""
+    head = [(name, str(v.numpy().dtype), list(v.shape)) for name, v in message.items()]
+    return json.dumps(head).encode() + b"\n" + b"".join(v.numpy().tobytes() for v in message.values())
+
+
+def decode(data):
+    stream = io.BytesIO(data)
+    message = {}
+    for name, kind, shape in json.loads(stream.readline()):
+        kind = np.dtype(kind)
+        values = np.frombuffer(stream.read(kind.itemsize * int(np.prod(shape))), kind)
+        message[name] = torch.tensor(values.reshape(shape))
+    return message
+
+
+class Client:
+    """One machine: its data, its state, and bytes in and out."""
+
+    def __init__(self, algorithm, task, i, x0, *, K, seed):
+        self.algorithm, self.task, self.i, self.K, self.seed = algorithm, task, i, K, seed
+        self.state = algorithm.init_client(decode(x0)["x"])
+
+    def work(self, down, now):
+        down = decode(down)
+        plan = self.algorithm.plan(self.state, down, now)
+        batches = self.task.batches(self.seed, now.t, self.i, self.K, 1)
+        G = mean_gradient(lambda x, b: self.task.gradient(x, self.i, b), plan, batches)
+        uplink, self.state = self.algorithm.report(self.state, down, plan, G, now)
+        return encode(uplink)
+
+    def farewell(self, message, now):
+        self.state = self.algorithm.receive(self.state, decode(message), now)
+
+
+def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
+    """The final server state, every client's state and the tau of each round."""
+    x0 = task.init(seed)
+    server, clients, rows = None, {}, {}
+    meter = DelayMeter(task.n)
+    for t in range(rounds):
+        now = Round(t=t, N=task.n, K=K, eta_l=eta_l(t), eta_g=eta_g)
+        server = server or algorithm.init_server(x0, now)
+        active = schedule.active(seed, t)
+        meter.update(active)
+        down = encode(algorithm.downlink(server, now))
+        total = {}
+        for i in active.tolist():
+            if i not in clients:
+                clients[i] = Client(algorithm, task, i, encode({"x": x0}), K=K, seed=seed)
+                rows[i] = algorithm.init_row(x0)
+            uplink = decode(clients[i].work(down, now))
+            contribution, rows[i] = algorithm.digest(rows[i], uplink, now)
+            for name, value in contribution.items():
+                total[name] = total.get(name, 0) + value
+        if not len(active):
+            total = sum_over_nobody(algorithm, server, x0, now)
+        server = algorithm.merge(server, total, len(active), now)
+        farewell = algorithm.farewell(server, now)
+        for i in active.tolist():
+            clients[i].farewell(encode(farewell), now)
+    return server, {i: client.state for i, client in clients.items()}, meter.tau
+
+
+def sum_over_nobody(algorithm, server, x0, now):
+    def nobody(state):
+        return {name: v.new_empty(0, *v.shape) for name, v in state.items()}
+
+    client, row = nobody(algorithm.init_client(x0)), nobody(algorithm.init_row(x0))
+    down = algorithm.downlink(server, now)
+    plan = algorithm.plan(client, down, now)
+    uplink, _ = algorithm.report(client, down, plan, x0.new_empty(0, len(x0)), now)
+    contribution, _ = algorithm.digest(row, uplink, now)
+    return {name: v.sum(0) for name, v in contribution.items()}
