@@ -23,9 +23,7 @@ def noisy(n=N, d=D, noise=0.5):
 
 def third_empty(n, rounds=60):
     draw = np.random.default_rng(5)
-    return Explicit(
-        n, [[] if t % 3 == 1 else np.flatnonzero(draw.random(n) < 0.5).tolist() for t in range(rounds)]
-    )
+    return Explicit(n, [[] if t % 3 == 1 else np.flatnonzero(draw.random(n) < 0.5).tolist() for t in range(rounds)])
 
 
 def schedules(n=N):

@@ -31,16 +31,17 @@ def fedsum(monkeypatch, tmp_path, capsys):
 
 
 def test_demo_shows_the_family_below_fedavg(fedsum, tmp_path):
-    code, out, _ = fedsum("demo", "--rounds", 300)
+    code, out, _ = fedsum("demo", "--rounds", 20)
     assert code == 0
     assert "FedSUM-CR" in out
+    assert "test accuracy" in out
     assert str(tmp_path / "fedsum-demo.png") in out
     assert (tmp_path / "fedsum-demo.png").read_bytes()[:4] == PNG
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_demo_json(fedsum, tmp_path):
-    code, out, _ = fedsum("demo", "--rounds", 300, "--json", "--out", "picture.pdf")
+    code, out, _ = fedsum("demo", "quadratic", "--rounds", 300, "--json", "--out", "picture.pdf")
     assert code == 0
     result = json.loads(out)
     errors = {label: run["error"] for label, run in result["runs"].items()}
@@ -120,6 +121,7 @@ REFUSED = {
     "delays good.csv --rounds 5": "round = 1: from 0 to 0",
     "delays": "Missing argument 'PATTERN|FILE'",
     "demo --rounds 0": "rounds = 0",
+    "demo digit": "demo = 'digit': did you mean 'digits'?",
     "demo --rounds x": "'x' is not a valid",
     "demoo": "No such command 'demoo'. Did you mean 'demo'?",
     "demo --round 3": "--rounds",
@@ -160,10 +162,10 @@ def test_no_arguments_show_the_help(fedsum):
 
 
 def test_ctrl_c_is_no_traceback(fedsum, monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.demo_runs, "run", interrupted)
+    monkeypatch.setattr(sys.modules["fedsum.demo"], "simulate", interrupted)
     code, _, err = fedsum("demo")
     assert code == 130
     assert "stopped" in err

@@ -71,9 +71,7 @@ def test_beyond_the_end(tmp_path):
     assert Trace.read(path, repeat=True).active(0, 2).tolist() == [0]
 
 
-names = (
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
-)
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
 
 
 @given(st.sets(st.tuples(st.integers(0, 30), names), min_size=1), st.randoms())

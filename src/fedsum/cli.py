@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
-from . import demo as demo_runs
 from .algorithms import ALGORITHMS, card
 from .checks import InputError, integer, nearest
+from .demo import DEMOS
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
+from .report.labels import LABELS
 from .simulate import RoundDone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -40,37 +41,48 @@ def fedsum() -> None:
 
 @app.command()
 def demo(
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
+    name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="What to train.")] = "digits",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
     picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-demo.png"),
     as_json: Json = False,
 ) -> None:
-    """FedAvg and the FedSUM family on clients that disagree, under biased participation."""
+    """FedAvg and its rivals on clients that disagree, under biased participation: a table and a picture."""
     from .report.figures import check_path, curves, save
 
-    integer("rounds", rounds, low=1)
+    if name not in DEMOS:
+        raise InputError("demo", name, nearest(name, DEMOS))
+    chosen = DEMOS[name]
+    T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
     check_path(picture)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[error]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[seen]}"))
     with Progress(*columns, TimeRemainingColumn(), console=err, **_QUIET) as progress:
-        bars = {label: progress.add_task(label, total=rounds, error="") for label in demo_runs.ALGORITHMS}
+        bars = {label: progress.add_task(label, total=T, seen="") for label in chosen.algorithms}
 
         def on_round(label: str, done: RoundDone) -> None:
             progress.advance(bars[label])
             if done.metrics:
-                progress.update(bars[label], error=f"error {done.metrics['error']:.1e}")
+                seen = "  ".join(f"{LABELS[c]} {_figure(c, done.metrics[c])}" for c in chosen.columns)
+                progress.update(bars[label], seen=seen)
 
-        runs = demo_runs.run(rounds, on_round)
-    path = save(curves({k: h.metrics for k, h in runs.items()}, ["error"], demo_runs.TITLE), picture)
+        runs = chosen.run(T, on_round)
+    path = save(curves({k: h.metrics for k, h in runs.items()}, chosen.columns, chosen.title), picture)
     if as_json:
         out.print_json(json.dumps({"picture": str(path), "runs": {k: h.rows[-1] for k, h in runs.items()}}))
         return
-    table = Table(title=demo_runs.TITLE, caption=f"after {rounds} rounds; exact gradients, no noise")
-    for head in ("algorithm", "distance to the optimum", "vectors sent", "seconds"):
-        table.add_column(head, justify="left" if head == "algorithm" else "right")
+    table = Table(title=chosen.title, caption=f"after {T} rounds")
+    table.add_column("algorithm")
+    for head in (*(LABELS[c] for c in chosen.columns), "vectors sent", "seconds"):
+        table.add_column(head, justify="right")
     for label, history in runs.items():
         last = history.rows[-1]
-        table.add_row(label, f"{last['error']:.1e}", f"{last['communication']:,}", f"{last['seconds']:.1f}")
+        seen = [_figure(column, last[column]) for column in chosen.columns]
+        table.add_row(label, *seen, f"{last['communication']:,}", f"{last['seconds']:.1f}")
     out.print(table)
     _print_path("picture", path)
+
+
+def _figure(column: str, value: float) -> str:
+    return f"{value:.1%}" if column.endswith("accuracy") else f"{value:.2g}"
 
 
 @app.command("list")

@@ -1,34 +1,72 @@
 """The family in one picture: clients that disagree, some of them seldom there."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
-from .algorithms import FedAvg, FedSUM, FedSUMB, FedSUMCR
+from .algorithms import MIFA, SCAFFOLD, Algorithm, FedAvg, FedSUM, FedSUMB, FedSUMCR
 from .history import History
-from .participation import Biased
+from .participation import Biased, Schedule
 from .simulate import RoundDone, simulate
-from .tasks import Quadratic
-
-ALGORITHMS = {"FedAvg": FedAvg(), "FedSUM-B": FedSUMB(), "FedSUM": FedSUM(), "FedSUM-CR": FedSUMCR()}
-TITLE = "20 clients that disagree, taking part with probability 0.5 down to 0.05"
+from .tasks import BaseTask, Quadratic, vision
 
 
-def run(rounds: int, on_round: Callable[[str, RoundDone], None]) -> dict[str, History]:
-    """The demo's runs by label: heterogeneous quadratics, biased participation, exact gradients."""
-    task, schedule = Quadratic.random(20, 10), Biased(20, group=2)
-    runs = {}
-    for label, algorithm in ALGORITHMS.items():
-        runs[label] = simulate(
-            task,
-            algorithm,
-            schedule,
-            rounds=rounds,
-            local_steps=5,
-            eta_l=0.02,
-            eval_every=max(1, rounds // 200),
-            dtype=torch.float64,
-            on_round=partial(on_round, label),
-        )
-    return runs
+@dataclass(frozen=True)
+class Demo:
+    """One comparison: what is trained, by whom, and what to look at."""
+
+    title: str
+    task: Callable[[], BaseTask]
+    schedule: Schedule
+    algorithms: dict[str, Algorithm]
+    rounds: int
+    options: dict[str, Any]
+    columns: tuple[str, ...]
+    """metrics to draw; the last one is the one to watch"""
+
+    def run(self, rounds: int, on_round: Callable[[str, RoundDone], None]) -> dict[str, History]:
+        """The runs by label."""
+        task = self.task()
+        runs = {}
+        for label, algorithm in self.algorithms.items():
+            runs[label] = simulate(
+                task,
+                algorithm,
+                self.schedule,
+                rounds=rounds,
+                eval_every=max(1, rounds // 40),
+                on_round=partial(on_round, label),
+                **self.options,
+            )
+        return runs
+
+
+DEMOS = {
+    "digits": Demo(
+        title="Handwritten digits on 30 clients, Dirichlet(0.1), taking part with probability 0.5 down to 0.05",
+        task=lambda: vision("digits", clients=30, alpha=0.1),
+        schedule=Biased(30, group=3),
+        algorithms={
+            "FedAvg": FedAvg(),
+            "SCAFFOLD": SCAFFOLD(),
+            "MIFA": MIFA(),
+            "FedSUM": FedSUM(),
+            "FedSUM-CR": FedSUMCR(),
+        },
+        rounds=150,
+        options={"local_steps": 10, "eta_l": 0.1, "batch_size": 32},
+        columns=("train_loss", "test_accuracy"),
+    ),
+    "quadratic": Demo(
+        title="20 clients that disagree, taking part with probability 0.5 down to 0.05; exact gradients",
+        task=lambda: Quadratic.random(20, 10),
+        schedule=Biased(20, group=2),
+        algorithms={"FedAvg": FedAvg(), "FedSUM-B": FedSUMB(), "FedSUM": FedSUM(), "FedSUM-CR": FedSUMCR()},
+        rounds=1000,
+        options={"local_steps": 5, "eta_l": 0.02, "dtype": torch.float64},
+        columns=("error",),
+    ),
+}

@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     BATCHES = 1
     WEIGHTS = 2
     PARTITION = 3
+    DROPOUT = 4
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:
@@ -28,3 +29,8 @@ def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.rand
     """
     # The first counter word is the one that a stream advances; 2**64 draws fit before it carries over.
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, client, round, int(purpose)]))
+
+
+def torch_seed(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> int:
+    """A seed for torch's own generators, for what cannot be drawn from `rng`: weights and dropout."""
+    return int(rng(seed, purpose, round, client).integers(2**63))

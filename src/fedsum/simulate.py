@@ -2,21 +2,21 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from .algorithms import Algorithm, Round, State, Traffic, count
-from .checks import InputError, integer, nearest, real
-from .engine import LoopEngine, StateBank
+from .checks import InputError, integer, real
+from .engine import Engine, StateBank, arithmetic, choose
 from .history import History
 from .participation import DelayMeter, Ids, Schedule
 from .participation.base import as_ids
 from .tasks import BaseTask
-
-ENGINES = {"loop": LoopEngine}
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def simulate(
     engine: str = "auto",
     device: str | torch.device = "auto",
     dtype: torch.dtype = torch.float32,
+    precision: Literal["fp32", "tf32"] = "fp32",
+    deterministic: bool = False,
     on_round: Callable[[RoundDone], None] | None = None,
 ) -> History:
     """Trains `task` with `algorithm` for `rounds` rounds of the participation `schedule`.
@@ -66,9 +68,12 @@ def simulate(
       eval_last: evaluate each of the last so many rounds too.
       eval_model: "server", or "clients" for the mean of all N clients' models (the server's is then logged
         beside it); default: as the algorithm's authors do.
-      engine: "auto" or "loop".
+      engine: "loop" (one client after the other), "batched" (stacked), "workers" (CPU processes), or "auto":
+        batched on CUDA, the loop on a CPU, handed over to workers if much work is left. All give the same result.
       device: "auto", "cpu", "cuda" or a torch device.
       dtype: of all vectors.
+      precision: on CUDA, "fp32" (exact) or "tf32" (factors rounded to 10 bits, faster).
+      deterministic: on CUDA, the same bits for the same seed, at some cost; a CPU gives them anyway.
       on_round: called after every round.
     """
     integer("rounds", rounds, low=1)
@@ -80,16 +85,18 @@ def simulate(
     real("eta_g", eta_g, above=0)
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
-    if engine != "auto" and engine not in ENGINES:
-        raise InputError("engine", engine, nearest(engine, ["auto", *ENGINES]))
+    if precision not in ("fp32", "tf32"):
+        raise InputError("precision", precision, "'fp32' or 'tf32'")
 
     def record(t: int) -> Round:
         rate = real(f"eta_l({t})", eta_l(t), above=0) if callable(eta_l) else real("eta_l", eta_l, above=0)
         return Round(t=t, N=task.n, K=local_steps, eta_l=rate, eta_g=eta_g)
 
+    def active_in(t: int) -> Ids:
+        return as_ids(f"schedule.active(seed={seed}, round={t})", schedule.active(seed, t), task.n)
+
     where = torch.device(_auto_device() if device == "auto" else device)
-    task = task.to(where, dtype)
-    work = ENGINES["loop" if engine == "auto" else engine](task, seed, local_steps, batch_size)
+    task = _bound(task, where, dtype)
     x0 = task.init(seed)
     server = algorithm.init_server(x0, record(0))
     clients, memory = StateBank(algorithm.init_client(x0)), StateBank(algorithm.init_row(x0))
@@ -97,31 +104,43 @@ def simulate(
     eval_model = eval_model or algorithm.eval_model
     if eval_model == "clients" and "x" not in clients.initial:
         raise InputError("eval_model", eval_model, f"{algorithm.name}'s clients keep no model; use 'server'")
-    started = time.perf_counter()
+    training = judging = 0.0
 
     def evaluate(done: int) -> dict[str, float]:
+        nonlocal judging
+        started = time.perf_counter()
         row: dict[str, float] = {"round": done}
         if eval_model == "clients":
             row |= task.evaluate(clients.mean("x", task.n))
             row |= {f"server_{name}": value for name, value in task.evaluate(server["x"]).items()}
         else:
             row |= task.evaluate(server["x"])
+        judging += time.perf_counter() - started
         row |= {"communication": sent.vectors, "bytes": sent.bytes}
-        row |= {"tau": meter.tau[-1] if done else 0, "seconds": time.perf_counter() - started}
+        row |= {"tau": meter.tau[-1] if done else 0, "seconds": training, "eval_seconds": judging}
         return row
 
-    rows = [evaluate(0)]
-    for t in range(rounds):
-        now = record(t)
-        active = as_ids(f"schedule.active(seed={seed}, round={t})", schedule.active(seed, t), task.n)
-        server, traffic = play_round(algorithm, server, clients, memory, active, now, work)
-        sent += traffic
-        tau, done = meter.update(active), t + 1
-        due = done % eval_every == 0 or done == rounds or done > rounds - eval_last
-        if due:
-            rows.append(evaluate(done))
-        if on_round:
-            on_round(RoundDone(done, active, tau, rows[-1] if due else None))
+    with (
+        arithmetic(precision, deterministic),
+        closing(choose(engine, task, where, seed=seed, K=local_steps, batch_size=batch_size, rounds=rounds)) as work,
+    ):
+        rows = [evaluate(0)]
+        upcoming = active_in(0)
+        started = time.perf_counter()
+        for t in range(rounds):
+            active, upcoming = upcoming, active_in(t + 1) if t + 1 < rounds else upcoming[:0]
+            server, traffic = play_round(algorithm, server, clients, memory, active, upcoming, record(t), work)
+            sent += traffic
+            tau, done = meter.update(active), t + 1
+            due = done % eval_every == 0 or done == rounds or done > rounds - eval_last
+            if due:
+                if where.type == "cuda":
+                    torch.cuda.synchronize(where)  # or the evaluation would be charged with the rounds before it
+                training += time.perf_counter() - started
+                rows.append(evaluate(done))
+                started = time.perf_counter()
+            if on_round:
+                on_round(RoundDone(done, active, tau, rows[-1] if due else None))
     return History(task, algorithm.name, rows, server, clients, memory, meter.result())
 
 
@@ -131,14 +150,20 @@ def play_round(
     clients: StateBank,
     memory: StateBank,
     active: Ids,
+    upcoming: Ids,
     now: Round,
-    work: LoopEngine,
+    work: Engine,
 ) -> tuple[State, Traffic]:
-    """One round with the cohort stacked: the server's next state and what was sent. Banks are updated."""
+    """One round with the cohort stacked: the server's next state and what was sent. Banks are updated.
+
+    `upcoming` are the next round's clients, whose states may be fetched while the device works on this one's.
+    """
     client, row = clients.gather(active), memory.gather(active)
     down = algorithm.downlink(server, now)
     plan = algorithm.plan(client, down, now)
     G: Tensor = work(plan, active, now.t)
+    clients.expect(upcoming)
+    memory.expect(upcoming)
     uplink, client = algorithm.report(client, down, plan, G, now)
     contribution, row = algorithm.digest(row, uplink, now)
     total = {name: value.sum(0) for name, value in contribution.items()}
@@ -148,6 +173,17 @@ def play_round(
     clients.scatter(active, client)
     memory.scatter(active, row)
     return server, (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)
+
+
+def _bound(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
+    """The task there, kept as long as the caller's: another run finds its data and graphs there."""
+    kept = _BOUND.setdefault(task, {})
+    if (device, dtype) not in kept:
+        kept[device, dtype] = task.to(device, dtype)
+    return kept[device, dtype]
+
+
+_BOUND: WeakKeyDictionary[BaseTask, dict[tuple[torch.device, torch.dtype], BaseTask]] = WeakKeyDictionary()
 
 
 def _auto_device() -> str:

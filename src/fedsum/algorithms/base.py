@@ -78,9 +78,7 @@ class Algorithm(ABC):
         return LocalPlan(start=down["x"], step=now.eta_l)
 
     @abstractmethod
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         """From the mean gradient G of the K steps: what goes up, and the client's next state."""
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:

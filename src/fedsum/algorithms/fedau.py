@@ -37,9 +37,7 @@ class FedAU(Algorithm):
 
         return {"last": scalar(-1), "count": scalar(0), "sum": scalar(0)}
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"G": G}, {}
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:

@@ -19,9 +19,7 @@ class FedAvg(Algorithm):
     tensor([3.0755])
     """
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"G": G}, {}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:

@@ -47,9 +47,7 @@ class FedAWE(Algorithm):
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         return LocalPlan(start=client["x"], step=now.eta_l)
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         away = (now.t - client["last"]).to(G.dtype)[..., None]
         echo = away * (now.eta_l * now.K) * G
         if self.clip is None:

@@ -37,9 +37,7 @@ class FedSUM(Algorithm):
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         return LocalPlan(start=down["x"], step=now.eta_l / now.N, correction=down["y"] - client["h"])
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"delta": G - client["h"]}, {"h": G}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:

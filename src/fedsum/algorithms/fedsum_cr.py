@@ -52,16 +52,12 @@ class FedSUMCR(Algorithm):
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         x, h, z = down["x"], client["h"], client["z"]
         # E grows without end while a one-round gap stays small: subtract in float64, then cast.
-        if self.printed_average:
-            since = now.stride / now.N * (now.t - client["a"]).double()
-        else:
-            since = down["E"] - client["E"]
+        printed = self.printed_average
+        since = now.stride / now.N * (now.t - client["a"]).double() if printed else down["E"] - client["E"]
         average = (z - x) / since.to(x.dtype)[..., None]
         return LocalPlan(start=x, step=now.eta_l / now.N, correction=average - h)
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         seen = {"h": G, "z": down["x"].expand_as(G)}
         if self.printed_average:
             seen["a"] = torch.full_like(client["a"], now.t)

@@ -27,9 +27,7 @@ class FedVARP(Algorithm):
     def init_row(self, x0: Tensor) -> State:
         return {"y": torch.zeros_like(x0)}
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"G": G}, {}
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:

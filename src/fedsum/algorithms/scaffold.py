@@ -35,9 +35,7 @@ class SCAFFOLD(Algorithm):
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         return LocalPlan(start=down["x"], step=now.eta_l, correction=down["c"] - client["c"])
 
-    def report(
-        self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round
-    ) -> tuple[Message, State]:
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"d": G - client["c"]}, {"c": G}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:

@@ -1,18 +1,26 @@
-"""The clients' vectors, kept only for clients that were seen."""
+"""The clients' vectors, kept only for clients that were seen, wherever there is room for them."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..algorithms import State
 from ..participation import Ids
+from .blocks import Block, make_block
+from .transfer import on_device
+
+_FEWEST, _LARGEST = 8, 2**30
+"""rows of the first block, and bytes of the largest"""
 
 
 class StateBank(Mapping[int, State]):
     """A state for each of N clients, held for those that were ever active; the others have `initial`.
 
-    >>> import numpy as np
+    Slots come in blocks that double in size up to a limit, so that growing copies nothing.
+
     >>> bank = StateBank({"h": torch.zeros(2)})
     >>> cohort = bank.gather(np.array([3, 900_000]))
     >>> bank.scatter(np.array([3, 900_000]), {"h": cohort["h"] + 1})
@@ -23,39 +31,89 @@ class StateBank(Mapping[int, State]):
     def __init__(self, initial: State) -> None:
         self.initial = initial
         self._slot: dict[int, int] = {}
-        self._rows = {name: value.new_empty(0, *value.shape) for name, value in initial.items()}
+        self._blocks: list[Block] = []
+        self._firsts: list[int] = []
+        self._rows = 0
+        self._away = False
+        self._begins = dict.fromkeys({v.device for v in initial.values()}, initial)
 
     def gather(self, clients: Ids) -> State:
-        """The stacked state of a cohort; from now on these clients count as seen."""
-        slots = self._slots(clients)
-        return {name: rows.index_select(0, slots) for name, rows in self._rows.items()}
+        """The stacked state of a cohort on the device; from now on these clients count as seen."""
+        found = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
+        for block, places, slots in self._spread(clients):
+            some = block.read(slots)
+            if len(places) == len(clients):
+                return some
+            for name, value in found.items():
+                value.index_copy_(0, on_device(places, value.device), some[name])
+        return found
 
     def scatter(self, clients: Ids, state: State) -> None:
-        slots = self._slots(clients)
-        for name, rows in self._rows.items():
-            rows.index_copy_(0, slots, state[name])
+        for block, places, slots in self._spread(clients):
+            some = state
+            if len(places) < len(clients):
+                some = {name: v.index_select(0, on_device(places, v.device)) for name, v in state.items()}
+            block.write(slots, some)
+
+    def expect(self, clients: Ids) -> None:
+        """These will be gathered next. Called while the device works, it hides the way from the host to it."""
+        if self._away:
+            for block, _, slots in self._spread(clients):
+                block.expect(slots)
 
     def mean(self, name: str, n: int) -> Tensor:
         """The mean over all n clients, seen or not."""
-        seen = self._rows[name][: len(self)]
-        return (seen.sum(0) + (n - len(self)) * self.initial[name]) / n
+        total = (n - len(self)) * self.initial[name]
+        for first, block in zip(self._firsts, self._blocks, strict=True):
+            block.settle()
+            total = total + block.rows[name][: len(self) - first].sum(0).to(total.device)
+        return total / n
 
-    def _slots(self, clients: Ids) -> Tensor:
-        known = len(self._slot)
-        slots = [self._slot.setdefault(client, len(self._slot)) for client in clients.tolist()]
-        for name, first in self.initial.items():
-            rows = self._rows[name]
-            if len(self._slot) > len(rows):
-                # Doubling: growing costs O(clients seen) in all.
-                more = max(len(self._slot), 2 * len(rows)) - len(rows)
-                self._rows[name] = rows = torch.cat([rows, rows.new_empty(more, *first.shape)])
-            rows[known : len(self._slot)] = first
-        device = next(iter(self._rows.values())).device if self._rows else None
-        return torch.tensor(slots, dtype=torch.int64, device=device)
+    def _spread(self, clients: Ids) -> Iterator[tuple[Block, Tensor, Tensor]]:
+        """Each block that holds some of the cohort: their places in the cohort and their slots in the block."""
+        before = len(self)
+        slots = np.array([self._slot.setdefault(client, len(self._slot)) for client in clients.tolist()], dtype=int)
+        if not self.initial:
+            return
+        while self._rows < len(self):
+            self._grow()
+        self._begin(before)
+        block_of = np.searchsorted(self._firsts, slots, side="right") - 1
+        for number in np.unique(block_of):
+            places = np.flatnonzero(block_of == number)
+            inside = slots[places] - self._firsts[number]
+            yield self._blocks[number], torch.from_numpy(places), torch.from_numpy(inside)
+
+    def _grow(self) -> None:
+        size = sum(value.nbytes for value in self.initial.values())
+        rows = max(1, min(max(_FEWEST, self._rows), _LARGEST // size))
+        block = make_block(rows, self.initial)
+        self._blocks.append(block)
+        self._away = self._away or block.away
+        self._firsts.append(self._rows)
+        self._rows += rows
+
+    def _begin(self, before: int) -> None:
+        """Gives every slot from `before` on its initial state. Memory that no client uses stays untouched."""
+        for first, block in zip(reversed(self._firsts), reversed(self._blocks), strict=True):
+            new = slice(max(0, before - first), len(self) - first)
+            for name, rows in block.rows.items():
+                rows[new] = self._initial_at(rows.device)[name]
+            if first <= before:
+                return
+
+    def _initial_at(self, device: torch.device) -> State:
+        if device not in self._begins:
+            self._begins[device] = {name: value.to(device) for name, value in self.initial.items()}
+        return self._begins[device]
 
     def __getitem__(self, client: int) -> State:
         slot = self._slot[client]
-        return {name: rows[slot] for name, rows in self._rows.items()}
+        if not self.initial:
+            return {}
+        number = bisect_right(self._firsts, slot) - 1
+        self._blocks[number].settle()
+        return {name: rows[slot - self._firsts[number]] for name, rows in self._blocks[number].rows.items()}
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._slot))

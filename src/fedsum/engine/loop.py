@@ -1,7 +1,7 @@
 """The reference engine: one client after the other, one gradient after the other. Slow and obvious."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -9,11 +9,10 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
+from .noise import keyed_noise
 
 
-def mean_gradient(
-    gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]
-) -> Tensor:
+def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]) -> Tensor:
     """One client's round of local work: K steps from `plan.start`, returning the mean raw gradient G.
 
     G is accumulated, never recovered by subtracting two models, which would cancel.
@@ -28,26 +27,47 @@ def mean_gradient(
     return total / K
 
 
-@dataclass(frozen=True)
+def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: int, K: int, batch_size: int) -> Tensor:
+    """G of one client in round t, as every engine that takes clients one by one computes it."""
+    batches = task.batches(seed, t, client, K, batch_size)
+    with keyed_noise(task, seed, t, client, plan.start.device):
+        return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+
+
 class LoopEngine:
-    task: BaseTask
-    seed: int
-    K: int
-    batch_size: int
+    """Any device. On a CPU with one thread, so that the bits do not depend on the machine's cores."""
+
+    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+        self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
-        for row, client in enumerate(clients.tolist()):
-            correction = None if plan.correction is None else _row(plan.correction, row)
-            own = LocalPlan(_row(plan.start, row), plan.step, correction)
-            batches = self.task.batches(self.seed, t, client, self.K, self.batch_size)
-            G[row] = mean_gradient(self._gradient_of(client), own, batches)
+        with one_thread():
+            for row, client in enumerate(clients.tolist()):
+                G[row] = client_work(
+                    self.task, own_plan(plan, row), client, t, seed=self.seed, K=self.K, batch_size=self.batch_size
+                )
         return G
 
-    def _gradient_of(self, client: int) -> Callable[[Tensor, Tensor], Tensor]:
-        return lambda x, batch: self.task.gradient(x, client, batch)
+    def close(self) -> None:
+        """Nothing is held."""
 
 
-def _row(vectors: Tensor, row: int) -> Tensor:
-    return vectors if vectors.dim() == 1 else vectors[row]
+def own_plan(plan: LocalPlan, row: int) -> LocalPlan:
+    """The plan of one client of a cohort."""
+
+    def own(vectors: Tensor) -> Tensor:
+        return vectors if vectors.dim() == 1 else vectors[row]
+
+    return LocalPlan(own(plan.start), plan.step, None if plan.correction is None else own(plan.correction))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

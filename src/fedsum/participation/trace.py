@@ -87,9 +87,7 @@ class Trace:
             if before != place and rows.clock == "round":
                 raise InputError(place, client, f"client given twice in round {round}, first at {before}")
         nobody: Ids = np.empty(0, dtype=np.int64)
-        recorded = [
-            np.array(sorted(sets[t]), dtype=np.int64) if t in sets else nobody for t in range(max(sets) + 1)
-        ]
+        recorded = [np.array(sorted(sets[t]), dtype=np.int64) if t in sets else nobody for t in range(max(sets) + 1)]
         return cls(names=names, recorded=Explicit(len(names), recorded, repeat))
 
     @property

@@ -12,16 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from ..checks import InputError
 from .files import written_whole
+from .labels import LABELS
 from .participation import Measured
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
-LABELS = {
-    "round": "round",
-    "train_loss": "train loss",
-    "test_accuracy": "test accuracy",
-    "error": "distance to the optimum",
-    "communication": "vectors sent",
-}
 _STYLES = ("-", "-", "--", ":", "-.")
 _LOGARITHMIC = ("error", "train_loss")
 

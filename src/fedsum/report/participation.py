@@ -43,9 +43,7 @@ def measure(schedule: Schedule, rounds: Iterable[int], seed: int) -> Measured:
     return Measured(schedule.describe(T), T, delays, hits / cells, np.array([len(ids) for ids in sets]))
 
 
-def summary(
-    measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float
-) -> dict[str, float | int | None]:
+def summary(measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float) -> dict[str, float | int | None]:
     """What the delays come to: counts, tau, the lemma's bound where there is one, Theorem 1's rates."""
     delays, known = measured.delays, dataclasses.asdict(measured.pattern)
     rates = theory.learning_rates(

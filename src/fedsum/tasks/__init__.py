@@ -1,6 +1,10 @@
 """What is trained."""
 
 from .base import BaseTask
+from .partition import Partition
 from .quadratic import Quadratic
+from .task import ClientData, Task
+from .transforms import Augment, Standardize
+from .vision import vision
 
-__all__ = ["BaseTask", "Quadratic"]
+__all__ = ["Augment", "BaseTask", "ClientData", "Partition", "Quadratic", "Standardize", "Task", "vision"]

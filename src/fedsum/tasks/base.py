@@ -26,12 +26,21 @@ class BaseTask(Protocol):
         """What client `client` draws in round t for its K gradients, [K, ...]: a function of these alone."""
         ...
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether gradients draw random numbers beyond their batches, as dropout does."""
+        ...
+
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         """The stochastic gradient of the client's loss at the flat model x, on one of its batches."""
         ...
 
+    def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
+        """The same for a cohort stacked along a first dimension: x [C, d], clients [C], batch [C, ...]."""
+        ...
+
     def evaluate(self, x: Tensor) -> dict[str, float]:
-        """What to report of a model: `train_loss`, the true mean (1/N) sum f_i(x), and whatever else there is."""
+        """What to report of a model: `train_loss`, the mean over all training samples, and what else there is."""
         ...
 
     def model(self, x: Tensor) -> Any:

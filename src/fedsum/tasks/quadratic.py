@@ -71,6 +71,8 @@ class Quadratic:
     def d(self) -> int:
         return self.centers.shape[1]
 
+    has_dropout = False
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         moved = copy.copy(self)
         for name in ("curvature", "centers", "optimum"):
@@ -90,19 +92,23 @@ class Quadratic:
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         return self.curvature[client] @ (x - self.centers[client]) + batch
 
-    def gradients(self, x: Tensor) -> Tensor:
-        """The exact gradients of all f_i at x, [N, d]."""
+    def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
+        away = (x - self.centers[clients])[..., None]
+        return (self.curvature[clients] @ away)[..., 0] + batch
+
+    def exact_gradients(self, x: Tensor) -> Tensor:
+        """The gradients of all f_i at x without noise, [N, d]."""
         return (self.curvature @ (x - self.centers)[..., None])[..., 0]
 
     def loss(self, x: Tensor) -> float:
         """f(x) = (1/N) sum_i f_i(x)."""
-        return float(((x - self.centers) * self.gradients(x)).sum(1).mean() / 2)
+        return float(((x - self.centers) * self.exact_gradients(x)).sum(1).mean() / 2)
 
     def evaluate(self, x: Tensor) -> dict[str, float]:
         return {
             "train_loss": self.loss(x),
             "error": float((x - self.optimum).norm()),
-            "gradient_norm_sq": float(self.gradients(x).mean(0).square().sum()),
+            "gradient_norm_sq": float(self.exact_gradients(x).mean(0).square().sum()),
         }
 
     def constants(self) -> dict[str, float]:
@@ -112,7 +118,7 @@ class Quadratic:
             "L": self.L,
             "sigma": self.noise,
             "Delta_f": self.loss(x0) - self.loss(self.optimum),
-            "F_0": float(self.gradients(x0).square().sum(1).mean()),
+            "F_0": float(self.exact_gradients(x0).square().sum(1).mean()),
         }
 
     def model(self, x: Tensor) -> Any:

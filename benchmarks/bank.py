@@ -1,0 +1,78 @@
+"""What it costs to keep the clients' vectors off the device: CIFAR-10's CNN, FedSUM-CR, 20 of 100 clients, on CUDA.
+
+python benchmarks/bank.py [--rounds 200] [--out results.json]
+
+Three runs of the same seed: vectors on the device; in host memory, fetched and written back while the device works;
+in host memory, waiting for each transfer. All three must end with the same bits.
+"""
+
+import argparse
+import json
+from unittest import mock
+
+import torch
+from engine import ACTIVE, BATCH, CLIENTS, SETS, K, Silent, to_unit
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+import fedsum
+from fedsum.engine import StateBank, blocks
+from fedsum.tasks import ClientData, partition
+
+
+def run(task, rounds):
+    history = fedsum.simulate(
+        task,
+        fedsum.FedSUMCR(),
+        fedsum.Uniform(CLIENTS, ACTIVE),
+        rounds=rounds,
+        local_steps=K,
+        eta_l=0.01,
+        batch_size=BATCH,
+        eval_every=max(1, rounds // 4),
+        device="cuda",
+        precision="tf32",
+        deterministic=True,
+    )
+    last, before = history.rows[-1], history.rows[-2]  # compilation falls into the first quarter
+    return (last["seconds"] - before["seconds"]) / (last["round"] - before["round"]) * 1e3, history.x.clone()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--out", help="write the numbers here as JSON")
+    arguments = parser.parse_args()
+    make, shape = SETS["cifar10"]
+    data = ClientData(
+        torch.randint(0, 256, shape, dtype=torch.uint8),
+        torch.randint(0, 10, shape[:1]),
+        partition.iid(shape[0], CLIENTS, seed=0),
+    )
+    task = Silent(make, nn.functional.cross_entropy, data, prepare=to_unit)
+    full_device = mock.patch.multiple(blocks, _SHARE=1e-12, host_memory_free=lambda: 1e30)
+    no_foresight = mock.patch.object(StateBank, "expect", return_value=None)
+    found = {}
+    for place in track(("device", "host, overlapped", "host, waiting"), description="bank", transient=True):
+        if place == "host, overlapped":
+            full_device.start()
+        if place == "host, waiting":
+            no_foresight.start()
+        found[place] = run(task, arguments.rounds)
+    mock.patch.stopall()
+    table = Table(title=f"One round of FedSUM-CR, {task.d:,} parameters, on {torch.cuda.get_device_name()}")
+    for head in ("clients' vectors", "ms", "against the device", "same bits"):
+        table.add_column(head, justify="right")
+    base, x = found["device"]
+    for place, (ms, final) in found.items():
+        table.add_row(place, f"{ms:.1f}", f"{ms / base:.2f}x", "yes" if torch.equal(x, final) else "NO")
+    Console(width=100).print(table)
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump({place: ms for place, (ms, _) in found.items()}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

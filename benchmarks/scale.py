@@ -1,0 +1,128 @@
+"""Time a round and memory as the federation grows: 100 active clients of N, a model of d = 7,850 parameters.
+
+python benchmarks/scale.py [--device cuda] [--rounds 60] [--out results.json]
+
+FedSUM, so that every client seen has a vector to keep. Runs of different N take turns; a round's time is the median
+of the best run. Data is one pool of random samples that all clients draw from, since the data of a million
+clients would not fit and is not what is measured.
+"""
+
+import argparse
+import json
+import os
+import time
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+import fedsum
+from fedsum.keyed import Purpose, rng
+from fedsum.tasks import Task
+from fedsum.tasks.models import logistic
+
+ACTIVE, SAMPLES = 100, 2000
+
+
+class Pool(Task):
+    """n clients that draw from one pool of samples."""
+
+    def __init__(self, n):
+        draw = torch.Generator().manual_seed(0)
+        data = (torch.randn(SAMPLES, 784, generator=draw), torch.randint(10, (SAMPLES,), generator=draw))
+        super().__init__(lambda: logistic(784, 10), nn.functional.cross_entropy, [data])
+        self._n = n
+
+    @property
+    def n(self):
+        return self._n
+
+    def batches(self, seed, t, client, K, batch_size):
+        draw = rng(seed, Purpose.BATCHES, t, client)
+        return torch.from_numpy(draw.integers(SAMPLES, size=(K, batch_size)))
+
+    def gradient(self, x, client, batch):
+        return super().gradient(x, 0, batch)
+
+    def gradients(self, x, clients, batch):
+        return super().gradients(x, torch.zeros_like(clients), batch)
+
+    def evaluate(self, x):
+        return {"train_loss": 0.0}
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def run(n, rounds, device):
+    """Median seconds a round, bytes of memory gained, clients seen, bytes of their vectors."""
+    task, seconds = Pool(n), []
+    before = resident()
+    started = time.perf_counter()
+
+    def on_round(done):
+        nonlocal started
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+        started = time.perf_counter()
+
+    history = fedsum.simulate(
+        task,
+        fedsum.FedSUM(),
+        fedsum.Uniform(n, ACTIVE),
+        rounds=rounds,
+        local_steps=5,
+        eta_l=0.01,
+        batch_size=32,
+        eval_every=rounds,
+        device=device,
+        engine="loop" if device == "cpu" else "batched",
+        on_round=on_round,
+    )
+    gained = resident() - before
+    return float(np.median(seconds[3:])), gained, len(history.clients), len(history.clients) * task.d * 4
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--out", help="write the numbers here as JSON")
+    arguments = parser.parse_args()
+    sizes, turns = [10**3, 10**4, 10**5, 10**6], 3
+    run(10**3, 5, arguments.device)  # libraries, compilers and caches warm up
+    found = {n: [] for n in sizes}
+    for _, n in track([(turn, n) for turn in range(turns) for n in sizes], description="scale", transient=True):
+        found[n].append(run(n, arguments.rounds, arguments.device))
+    rows = []
+    for n, runs in found.items():
+        seconds = min(run[0] for run in runs)
+        rows.append({"N": n, "ms": seconds * 1e3, "seen": runs[0][2], "gained": runs[0][1], "vectors": runs[0][3]})
+    table = Table(
+        title=f"One round of FedSUM, {ACTIVE} active, d = 7,850, {arguments.rounds} rounds, {arguments.device}"
+    )
+    for head in ("N", "ms", "against N = 1000", "clients seen", "their vectors, MB", "memory gained, MB"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row['N']:,}",
+            f"{row['ms']:.1f}",
+            f"{row['ms'] / rows[0]['ms']:.2f}x",
+            f"{row['seen']:,}",
+            f"{row['vectors'] / 1e6:.0f}",
+            f"{row['gained'] / 1e6:.0f}",
+        )
+    Console(width=110).print(table)
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

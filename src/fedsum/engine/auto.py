@@ -1,0 +1,71 @@
+"""Which engine does the work."""
+
+import time
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..algorithms import LocalPlan
+from ..checks import InputError, nearest
+from ..participation import Ids
+from ..tasks import BaseTask
+from .batched import BatchedEngine
+from .loop import LoopEngine
+from .workers import WorkerEngine, cores
+
+ENGINES = ("auto", "loop", "batched", "workers")
+_WORTH_STARTING = 20.0
+"""seconds of work left from which workers pay for their start"""
+
+
+class Engine(Protocol):
+    """G of each active client, [S, d], from the cohort's plan, its ids and the round."""
+
+    def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor: ...
+
+    def close(self) -> None: ...
+
+
+def choose(
+    name: str, task: BaseTask, device: torch.device, *, seed: int, K: int, batch_size: int, rounds: int
+) -> Engine:
+    """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", or "workers" where they pay."""
+    if name not in ENGINES:
+        raise InputError("engine", name, nearest(name, ENGINES))
+    cuda = device.type == "cuda"
+    if name == "workers" and cuda:
+        raise InputError("engine", name, "workers are CPU processes; on CUDA use 'batched'")
+    if name == "batched" or (name == "auto" and cuda):
+        if cuda:
+            from .graphs import GraphEngine
+
+            return GraphEngine(task, seed, K, batch_size)
+        return BatchedEngine(task, seed, K, batch_size)
+    if name == "workers":
+        return WorkerEngine(task, seed, K, batch_size)
+    if name == "auto" and cores() > 1:
+        return _LoopThenWorkers(task, seed, K, batch_size, rounds)
+    return LoopEngine(task, seed, K, batch_size)
+
+
+class _LoopThenWorkers:
+    """The loop, handed over to workers once it is seen that much work is left. Both give the same bits."""
+
+    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, rounds: int) -> None:
+        self._job = (task, seed, K, batch_size)
+        self._rounds = rounds
+        self._engine: Engine = LoopEngine(*self._job)
+
+    def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
+        if not isinstance(self._engine, LoopEngine) or len(clients) < 2:
+            return self._engine(plan, clients, t)
+        started = time.perf_counter()
+        G = self._engine(plan, clients, t)
+        left = (self._rounds - t - 1) * (time.perf_counter() - started)
+        if left > _WORTH_STARTING:
+            self._engine = WorkerEngine(*self._job)
+        return G
+
+    def close(self) -> None:
+        self._engine.close()

@@ -1,0 +1,66 @@
+"""A whole cohort as one computation: the clients' models stacked, [C, d], every step taken by all at once."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..algorithms import LocalPlan
+from ..participation import Ids
+from ..tasks import BaseTask
+from .noise import keyed_noise
+
+_CHUNK = 32
+
+
+def cohort_steps(
+    gradients: Callable[[Tensor, Tensor], Tensor],
+    start: Tensor,
+    step: float | Tensor,
+    correction: float | Tensor,
+    batches: Iterable[Tensor],
+) -> Tensor:
+    """The sum of the raw gradients over the steps, [C, d]; `gradients` is of stacked models and batches."""
+    x, total = start, torch.zeros_like(start)
+    for batch in batches:
+        g = gradients(x, batch)
+        total = total + g
+        x = x - step * (g + correction)
+    return total
+
+
+class BatchedEngine:
+    """Stacked clients on any device, in chunks, op by op."""
+
+    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+        self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
+
+    def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
+        """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
+        G = plan.start.new_empty(len(clients), plan.start.shape[-1])
+        for first in range(0, len(clients), _CHUNK):
+            chunk = slice(first, first + _CHUNK)
+            some = clients[chunk]
+            batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size).to(G.device)
+            ids = torch.from_numpy(some).to(G.device)
+            correction = 0.0 if plan.correction is None else rows(plan.correction, chunk)
+            start = rows(plan.start, chunk).expand(len(some), -1)
+            with keyed_noise(self.task, self.seed, t, first, G.device):
+                G[chunk] = cohort_steps(partial(self._gradients, ids), start, plan.step, correction, batches)
+        return G.div_(self.K)
+
+    def _gradients(self, clients: Tensor, x: Tensor, batch: Tensor) -> Tensor:
+        return self.task.gradients(x, clients, batch)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def rows(vectors: Tensor, chunk: slice) -> Tensor:
+    return vectors if vectors.dim() == 1 else vectors[chunk]
+
+
+def stacked_batches(task: BaseTask, seed: int, t: int, clients: Ids, K: int, batch_size: int) -> Tensor:
+    """The batches of a cohort, [K, C, ...]."""
+    return torch.stack([task.batches(seed, t, client, K, batch_size) for client in clients.tolist()], dim=1)

@@ -1,0 +1,73 @@
+"""Blocks of client states, each made where there is room."""
+
+import os
+import tempfile
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..algorithms import State
+from .transfer import on_device
+
+_SHARE = 0.5
+"""of the free memory of a place that one more block may take"""
+
+
+class Block:
+    """Rows that lie where they are used: on the device, or for a CPU in its memory or in a mapped file."""
+
+    away = False
+    """whether reading is worth preparing"""
+
+    def __init__(self, rows: State) -> None:
+        self.rows = rows
+
+    def read(self, slots: Tensor) -> State:
+        """The states in these slots, stacked on the device."""
+        return {name: rows.index_select(0, on_device(slots, rows.device)) for name, rows in self.rows.items()}
+
+    def write(self, slots: Tensor, state: State) -> None:
+        for name, rows in self.rows.items():
+            rows.index_copy_(0, on_device(slots, rows.device), state[name])
+
+    def expect(self, slots: Tensor) -> None:
+        """These will be read next. What is at hand anyway needs no preparation."""
+
+    def settle(self) -> None:
+        """Makes `rows` what was written last."""
+
+
+def make_block(rows: int, like: State) -> Block:
+    """An empty block for `rows` states, on the device while there is room, else in host memory, else in a file."""
+    device = next(iter(like.values())).device
+    cuda = device.type == "cuda"
+    size = rows * sum(value.nbytes for value in like.values())
+    shapes = {name: (rows, *value.shape) for name, value in like.items()}
+    if cuda and size <= _SHARE * torch.cuda.mem_get_info(device)[0]:
+        return Block({name: value.new_empty(shapes[name]) for name, value in like.items()})
+    if size <= _SHARE * host_memory_free():
+        # Not pinned itself, which would take seconds for gigabytes: what travels goes through pinned buffers.
+        state = {name: torch.empty(shapes[name], dtype=value.dtype) for name, value in like.items()}
+    else:
+        state = {name: _in_file(shapes[name], value.dtype) for name, value in like.items()}
+    if cuda:
+        from .away import AwayBlock
+
+        return AwayBlock(state, device)
+    return Block(state)
+
+
+def host_memory_free() -> float:
+    """Bytes that could be taken without swapping."""
+    with open("/proc/meminfo") as file:
+        found = dict(line.split(":") for line in file)
+    return float(found["MemAvailable"].split()[0]) * 1024
+
+
+def _in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor in a mapped file that has no name any more, and vanishes with the process."""
+    with tempfile.NamedTemporaryFile(prefix="fedsum-bank-") as file:
+        # Reserved at once: a full disk is an error now, and not a signal when somebody writes.
+        os.posix_fallocate(file.fileno(), 0, prod(shape) * dtype.itemsize)
+        return torch.from_file(file.name, shared=True, size=prod(shape), dtype=dtype).view(shape)

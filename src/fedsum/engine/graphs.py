@@ -1,0 +1,156 @@
+"""The batched engine on CUDA: the K steps of a stacked cohort, compiled, captured in one graph and replayed.
+
+A cohort comes in any size, also 0: it is covered with chunks of a few sizes, each captured when it is first
+needed, the last one padded. Padded rows repeat a client and are thrown away.
+"""
+
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..algorithms import LocalPlan
+from ..participation import Ids
+from ..tasks import BaseTask
+from .batched import rows, stacked_batches
+from .noise import keyed_noise
+from .transfer import on_device
+
+SIZES = (1, 2, 4, 8, 16, 20, 24, 32, 48, 64)
+_SMALLEST = 4
+"""a smaller chunk takes as long, and another compilation: only where memory forbids more"""
+_PER_CHUNK = 2
+"""what a further chunk costs, in clients: its kernels fill the device less well"""
+_MEMORY_SHARE = 0.5
+"""of the free memory, for the activations of one chunk"""
+
+
+@lru_cache(maxsize=1024)
+def cover(clients: int, largest: int) -> tuple[int, ...]:
+    """The cheapest chunk sizes, largest first, that hold so many clients.
+
+    >>> cover(20, 64), cover(21, 64), cover(70, 64), cover(0, 64)
+    ((20,), (24,), (64, 8), ())
+    """
+    sizes = [size for size in SIZES if min(_SMALLEST, largest) <= size <= largest]
+    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    for m in range(1, clients + 1):
+        options = [(best[max(0, m - s)], s) for s in sizes]
+        best.append(min((cost + s + _PER_CHUNK, (*chosen, s)) for (cost, chosen), s in options))
+    return tuple(sorted(best[clients][1], reverse=True))
+
+
+class GraphEngine:
+    """Stacked clients on CUDA. Graphs are kept with the task, so that further runs of it start at once."""
+
+    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+        self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
+        # What is baked into a graph, besides the task.
+        baked = (K, batch_size, torch.get_float32_matmul_precision(), torch.backends.cudnn.deterministic)
+        kept: dict[Any, _Graphs] = vars(task).setdefault("_graphs", {})
+        if baked not in kept:
+            kept[baked] = _Graphs(task, K, batch_size)
+        self._graphs = kept[baked]
+
+    def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
+        """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
+        with keyed_noise(self.task, self.seed, t, 0, plan.start.device):
+            return self._all_chunks(plan, clients, t)
+
+    def _all_chunks(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
+        G = plan.start.new_empty(len(clients), plan.start.shape[-1])
+        first = 0
+        for place, size in enumerate(cover(len(clients), self._graphs.largest(plan.start))):
+            chunk = slice(first, min(first + size, len(clients)))
+            some = clients[chunk]
+            real = len(some)
+            batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size)
+            graph = self._graphs.of(size, batches, plan.start)
+            graph.batches[:, :real] = on_device(batches, G.device)
+            graph.clients[:real] = on_device(torch.from_numpy(some), G.device)
+            graph.start[:real] = rows(plan.start, chunk)
+            graph.correction[:real] = 0.0 if plan.correction is None else rows(plan.correction, chunk)
+            graph.step.fill_(plan.step)
+            with keyed_noise(self.task, self.seed, t, place, G.device):
+                graph.replay()
+            G[chunk] = graph.total[:real]
+            first += size
+        return G.div_(self.K)
+
+    def close(self) -> None:
+        """The graphs stay with the task."""
+
+
+class _Graphs:
+    """One task's graphs, by chunk size."""
+
+    def __init__(self, task: BaseTask, K: int, batch_size: int) -> None:
+        self.task, self.K, self.batch_size = task, K, batch_size
+        self._by_size: dict[int, _Graph] = {}
+        self._largest = 0
+        self._pool = torch.cuda.graph_pool_handle()
+        # Sizes are compiled one by one: a grouped convolution cannot have a symbolic number of groups.
+        self._step = torch.compile(self._one_step, dynamic=False)
+
+    def _one_step(
+        self, x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        g = self.task.gradients(x, clients, batch)
+        return x - step * (g + correction), total + g
+
+    def largest(self, start: Tensor) -> int:
+        """The largest chunk whose activations fit, from the memory that one client takes."""
+        if not self._largest:
+            batches = stacked_batches(self.task, 0, 0, np.zeros(1, dtype=np.int64), 1, self.batch_size)
+            x = start.reshape(-1, start.shape[-1])[:1]
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.task.gradients(x, torch.zeros(1, dtype=torch.int64, device=x.device), batches[0].to(x.device))
+            one = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
+            free, _ = torch.cuda.mem_get_info()
+            fitting = [size for size in SIZES if size * one <= _MEMORY_SHARE * free]
+            self._largest = fitting[-1] if fitting else 1
+        return self._largest
+
+    def of(self, size: int, batches: Tensor, start: Tensor) -> "_Graph":
+        if size not in self._by_size:
+            # The limits guard against code that is compiled anew without end; here it is once a task and size.
+            limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
+            with limits, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's hints, which no user of ours can follow
+                self._by_size[size] = _Graph(self._step, size, batches, start, self._pool)
+        return self._by_size[size]
+
+
+class _Graph:
+    """The K steps of `size` clients, with the buffers they read and write."""
+
+    def __init__(self, step: Any, size: int, batches: Tensor, start: Tensor, pool: Any) -> None:
+        device, d = start.device, start.shape[-1]
+        self.start, self.correction, self.total = (start.new_zeros(size, d) for _ in range(3))
+        self.step = start.new_zeros(())
+        self.clients = torch.zeros(size, dtype=torch.int64, device=device)
+        # Any real batch will do for the rows that are padded.
+        self.batches = batches[:, :1].expand(-1, size, *batches.shape[2:]).contiguous().to(device)
+        self.start[:] = start.reshape(-1, d)[:1]
+
+        def steps() -> None:
+            x, total = self.start, torch.zeros_like(self.start)
+            for batch in self.batches:
+                x, total = step(x, total, self.correction, self.step, self.clients, batch)
+            self.total.copy_(total)
+
+        # Compilation, autotuning and library handles happen before the capture, on a stream of their own.
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(2):
+                step(self.start, self.total, self.correction, self.step, self.clients, self.batches[0])
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            steps()
+        self.replay = self._graph.replay

@@ -1,0 +1,163 @@
+"""The loop engine spread over processes: on a CPU, two of one thread beat one of two threads.
+
+Workers are started as fresh interpreters, not by multiprocessing's spawn, which would run an unguarded script
+again and cannot start from a notebook or standard input. The task travels by cloudpickle, which takes along
+classes and functions of `__main__`; its large tensors are shared through mapped files, and so are the vectors.
+"""
+
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..algorithms import LocalPlan
+from ..participation import Ids
+from ..tasks import BaseTask
+from .loop import own_plan
+
+_SHARED_FROM = 2**20  # bytes: smaller tensors are cheaper to copy
+_ROOM = 2**31
+# glibc would give freed memory back to the system and fault it in again at every step.
+_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
+
+
+class WorkerEngine:
+    """One thread a worker; each takes the next client as it is done. Results do not depend on their number.
+
+    Args:
+      workers: how many processes; default: one for each core.
+    """
+
+    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, workers: int | None = None) -> None:
+        self._workers: list[_Worker] = []
+        folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=_shared_memory()))
+        try:
+            job = _pickled({"task": task, "seed": seed, "K": K, "batch_size": batch_size}, folder)
+            x0 = task.init(seed)
+            for number in range(workers or cores()):
+                vectors = [_shared(folder / f"worker{number}-{role}", torch.zeros_like(x0)) for role in "scg"]
+                self._workers.append(_Worker(job, folder, number, vectors))
+            for worker in self._workers:
+                worker.answer()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            # Everybody has the files mapped by now: unlinked, they vanish with the last process.
+            shutil.rmtree(folder)
+
+    def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
+        """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
+        G = plan.start.new_empty(len(clients), plan.start.shape[-1])
+        waiting = deque(enumerate(clients.tolist()))
+        busy: dict[Connection, tuple[_Worker, int]] = {}
+        for worker in self._workers[: len(waiting)]:
+            row, client = waiting.popleft()
+            worker.ask(own_plan(plan, row), client, t)
+            busy[worker.connection] = worker, row
+        while busy:
+            for connection in wait(list(busy)):
+                worker, row = busy.pop(connection)  # type: ignore[call-overload]
+                worker.answer()
+                G[row] = worker.G
+                if waiting:
+                    row, client = waiting.popleft()
+                    worker.ask(own_plan(plan, row), client, t)
+                    busy[worker.connection] = worker, row
+        return G
+
+    def close(self) -> None:
+        """Ends the workers, which leave when nobody talks to them any more."""
+        for worker in self._workers:
+            worker.connection.close()
+        for worker in self._workers:
+            worker.process.wait()
+        self._workers.clear()
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """The parent's end of one worker process."""
+
+    def __init__(self, job: bytes, folder: Path, number: int, vectors: list[Tensor]) -> None:
+        self.start, self.correction, self.G = vectors
+        ours, theirs = socket.socketpair()
+        self.connection = Connection(ours.detach())
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"from fedsum.engine.worker import main; main({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**_ALLOCATOR, **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        )
+        theirs.close()
+        vectors_at = [(str(folder / f"worker{number}-{role}"), len(self.G), self.G.dtype) for role in "scg"]
+        self.connection.send_bytes(job)
+        self.connection.send(vectors_at)
+
+    def ask(self, plan: LocalPlan, client: int, t: int) -> None:
+        self.start.copy_(plan.start)
+        if plan.correction is not None:
+            self.correction.copy_(plan.correction)
+        with suppress(BrokenPipeError):  # a worker that is gone is noticed when its answer is awaited
+            self.connection.send((client, t, plan.step, plan.correction is not None))
+
+    def answer(self) -> None:
+        """Waits until the worker is done; its G is then there."""
+        try:
+            trouble = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = self.process.wait()
+            raise RuntimeError(
+                f"a worker process ended with code {code}"
+                f"{' (killed, perhaps for want of memory)' if code == -9 else ''}; engine='loop' needs none"
+            ) from None
+        if trouble:
+            raise RuntimeError(f"a worker process failed:\n{trouble}")
+
+
+def _pickled(job: dict[str, Any], folder: Path) -> bytes:
+    """The job as bytes, its large tensors left in files that every worker maps."""
+    import cloudpickle
+
+    class Sharing(cloudpickle.Pickler):  # type: ignore[misc]
+        def persistent_id(self, thing: object) -> object:
+            if not isinstance(thing, Tensor) or thing.nbytes < _SHARED_FROM:
+                return None
+            path = folder / f"tensor{len(list(folder.iterdir()))}"
+            _shared(path, thing)
+            return str(path), tuple(thing.shape), thing.dtype
+
+    buffer = io.BytesIO()
+    Sharing(buffer).dump(job)
+    return buffer.getvalue()
+
+
+def _shared_memory() -> str | None:
+    """Where mapped files never touch a disk, if there is room; containers often have 64 MiB of it."""
+    memory = "/dev/shm"
+    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > _ROOM else None
+
+
+def _shared(path: Path, values: Tensor) -> Tensor:
+    """A copy of `values` in a mapped file."""
+    with path.open("wb") as file:
+        # Reserved at once: writing to a mapped file on a full disk would end the process by a signal.
+        os.posix_fallocate(file.fileno(), 0, values.nbytes)
+    copy = torch.from_file(str(path), shared=True, size=values.numel(), dtype=values.dtype)
+    return copy.copy_(values.reshape(-1)).view(values.shape)

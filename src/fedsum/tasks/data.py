@@ -1,0 +1,322 @@
+"""Image sets: fetched from the hub once, decoded once, memory-mapped ever after."""
+
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import InputError, nearest
+from ..keyed import Purpose, rng
+
+# Raised when the same set would be decoded to other tensors: an older cache is then refused, not misread.
+_FORMAT = "fedsum images 1"
+_TENSORS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+_DIGITS_TEST = 297
+_DECODED_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """A set of labelled images, split in two."""
+
+    name: str
+    train_inputs: Tensor
+    """bytes [M, C, H, W]"""
+    train_targets: Tensor
+    """labels [M], int64, from 0"""
+    test_inputs: Tensor
+    test_targets: Tensor
+    mean: tuple[float, ...]
+    """of each channel, for pixels from 0 to 1"""
+    std: tuple[float, ...]
+    classes: int
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """what else is known of each training sample, [M] whole numbers by name: who its natural client is"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a set is on the hub and what its files must hold."""
+
+    repo: str
+    config: str
+    shape: tuple[int, int, int]
+    rows: Mapping[str, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: int = 10
+    image: str = "image"
+    label: str = "label"
+    columns: tuple[str, ...] = ()
+
+    def path(self, split: str) -> str:
+        """Of the file inside the repository."""
+        return f"{self.config}/{split}-00000-of-00001.parquet"
+
+
+SOURCES = {
+    "mnist": Source(
+        repo="ylecun/mnist",
+        config="mnist",
+        shape=(1, 28, 28),
+        rows={"train": 60_000, "test": 10_000},
+        mean=(0.1307,),
+        std=(0.3081,),
+    ),
+    "fashion_mnist": Source(
+        repo="zalando-datasets/fashion_mnist",
+        config="fashion_mnist",
+        shape=(1, 28, 28),
+        rows={"train": 60_000, "test": 10_000},
+        mean=(0.2860,),
+        std=(0.3530,),
+    ),
+    "svhn": Source(
+        repo="ufldl-stanford/svhn",
+        config="cropped_digits",
+        shape=(3, 32, 32),
+        rows={"train": 73_257, "test": 26_032},
+        mean=(0.4377, 0.4438, 0.4728),
+        std=(0.1980, 0.2010, 0.1970),
+    ),
+    "cifar10": Source(
+        repo="uoft-cs/cifar10",
+        config="plain_text",
+        shape=(3, 32, 32),
+        rows={"train": 50_000, "test": 10_000},
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2023, 0.1994, 0.2010),
+        image="img",
+    ),
+    "cifar100": Source(
+        repo="uoft-cs/cifar100",
+        config="cifar100",
+        shape=(3, 32, 32),
+        rows={"train": 50_000, "test": 10_000},
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+        classes=100,
+        image="img",
+        label="fine_label",
+        columns=("coarse_label",),
+    ),
+}
+
+
+def load(name: str) -> Images:
+    """The set of that name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits, which needs no files.
+
+    Files are looked for in the folder FEDSUM_DATA, laid out as on the hub, then asked of the hub. What was
+    decoded is kept in FEDSUM_CACHE, else XDG_CACHE_HOME/fedsum, else ~/.cache/fedsum.
+
+    >>> digits = load("digits")
+    >>> digits.train_inputs.shape, digits.test_inputs.shape
+    (torch.Size([1500, 1, 8, 8]), torch.Size([297, 1, 8, 8]))
+    """
+    if name == "digits":
+        return _digits()
+    if not isinstance(name, str) or name not in SOURCES:
+        raise InputError("name", name, nearest(str(name), ["digits", *SOURCES]))
+    source, cache = SOURCES[name], _cache_folder() / f"{name}.safetensors"
+    if not cache.exists():
+        _write(cache, name, _decode(source))
+    tensors = _read(cache, name)
+    split = {key: tensors.pop(key) for key in _TENSORS}
+    return Images(name, **split, mean=source.mean, std=source.std, classes=source.classes, columns=tensors)
+
+
+def _digits() -> Images:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    order = rng(0, Purpose.PARTITION).permutation(len(labels))
+    inputs = torch.from_numpy((pixels[order] * 15).astype(np.uint8).reshape(-1, 1, 8, 8))
+    targets = torch.from_numpy(labels[order].astype(np.int64))
+    return Images(
+        name="digits",
+        train_inputs=inputs[:-_DIGITS_TEST],
+        train_targets=targets[:-_DIGITS_TEST],
+        test_inputs=inputs[-_DIGITS_TEST:],
+        test_targets=targets[-_DIGITS_TEST:],
+        mean=(0.2869,),
+        std=(0.3536,),
+        classes=10,
+    )
+
+
+# Fetching and decoding.
+
+
+def _file(source: Source, split: str) -> Path:
+    """The set's file: in FEDSUM_DATA if it is there, else from the hub."""
+    wanted = f"{source.repo}/{source.path(split)}"
+    if folder := os.environ.get("FEDSUM_DATA"):
+        path = Path(folder).expanduser() / wanted
+        if path.is_file():
+            return path
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.hf_hub_download(source.repo, source.path(split), repo_type="dataset"))
+    except Exception as error:  # the hub's own errors, its transport's, the disk's: all mean that there is no file
+        raise InputError(
+            "data",
+            wanted,
+            f"missing, and no copy from the hub ({type(error).__name__}): "
+            "set FEDSUM_DATA to a folder that holds it, or run once with network",
+        ) from error
+
+
+def _decode(source: Source) -> dict[str, Tensor]:
+    # Both files before any work: the second may be the one that is missing.
+    files = {split: _file(source, split) for split in source.rows}
+    tensors: dict[str, Tensor] = {}
+    with _progress(source.repo, sum(source.rows.values())) as advance:
+        for split, path in files.items():
+            inputs, columns = _decode_file(path, source, split, advance)
+            tensors[f"{split}_inputs"] = torch.from_numpy(inputs)
+            tensors[f"{split}_targets"] = torch.from_numpy(columns.pop(source.label))
+            if split == "train":
+                tensors |= {name: torch.from_numpy(column) for name, column in columns.items()}
+    return tensors
+
+
+def _decode_file(
+    path: Path, source: Source, split: str, advance: Callable[[int], None]
+) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Images [M, C, H, W] and the columns of whole numbers, every one of them checked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows, names = source.rows[split], (source.label, *source.columns)
+    accepted = f"a Parquet file with the columns {', '.join((source.image, *names))} and {rows} rows"
+    inputs = np.empty((rows, *source.shape), dtype=np.uint8)
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            types = {name: schema.field(name).type for name in schema.names}
+            image = types.get(source.image)
+            if not (image and pa.types.is_struct(image) and image.get_field_index("bytes") >= 0) or not all(
+                name in types and pa.types.is_integer(types[name]) for name in names
+            ):
+                raise InputError(f"columns of {path}", ", ".join(schema.names), accepted)
+            if file.metadata.num_rows != rows:
+                raise InputError(f"rows of {path}", file.metadata.num_rows, accepted)
+            columns = {name: file.read([name])[name].to_numpy() for name in names}
+            done = 0
+            for batch in file.iter_batches(_DECODED_AT_ONCE, columns=[source.image]):
+                for data in batch.column(0).field("bytes").to_pylist():
+                    inputs[done] = _pixels(f"{path} row {done}", data, source.shape)
+                    done += 1
+                advance(len(batch))
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(f"{path}", reason, accepted) from error
+    for name, column in columns.items():
+        # A missing value makes the column one of floats.
+        if column.dtype.kind not in "iu" or column.min() < 0:
+            raise InputError(f"{path} column {name}", column, "whole numbers from 0 up, none missing")
+    if columns[source.label].max() >= source.classes:
+        largest = int(columns[source.label].max())
+        raise InputError(f"{path} column {source.label}", largest, f"labels from 0 to {source.classes - 1}")
+    return inputs, {name: column.astype(np.int64) for name, column in columns.items()}
+
+
+def _pixels(place: str, data: bytes | None, shape: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+    """[C, H, W] of an encoded image."""
+    from PIL import Image
+
+    channels, height, width = shape
+    accepted = f"an image of {height} x {width} pixels"
+    try:
+        # Grey images come as three equal channels from formats that know no grey.
+        with Image.open(io.BytesIO(data or b"")) as image:
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputError(place, f"{type(error).__name__}", accepted) from error
+    if pixels.shape[:2] != (height, width):
+        raise InputError(place, f"{pixels.shape[0]} x {pixels.shape[1]} pixels", accepted)
+    return pixels.reshape(height, width, channels).transpose(2, 0, 1)
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for people, none in a log; yields what advances it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(f"decoding {label}", total=total)
+        yield lambda steps: progress.advance(bar, steps)
+
+
+# The cache: one file a set, with a checksum.
+
+
+def _cache_folder() -> Path:
+    if chosen := os.environ.get("FEDSUM_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fedsum"
+
+
+def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
+    """Whole or not at all; of several processes at once each writes its own file, and the last one stays."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    part = path.with_name(f".{path.stem}.{secrets.token_hex(8)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch(exist_ok=False)
+        mode = part.stat().st_mode
+        save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
+        part.chmod(mode)  # the writer leaves a file that nobody else may read, and caches are shared
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"cache file {path}", str(error), "a file that can be written; FEDSUM_CACHE names another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _read(path: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of a cache file, mapped and not copied, their checksum verified."""
+    from safetensors import SafetensorError, safe_open
+
+    accepted = f"a cache of {name} as this version writes it; delete the file and it is made anew"
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"cache file {path}", str(error), accepted) from error
+    found = metadata.get("format"), metadata.get("set")
+    if found != (_FORMAT, name):
+        raise InputError(f"cache file {path}", found, accepted)
+    if metadata.get("sha256") != _checksum(tensors):
+        raise InputError(f"cache file {path}", "a wrong checksum", accepted)
+    return tensors
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(tensors):
+        tensor = tensors[key]
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,109 @@
+"""The paper's networks and two simpler ones. Initial weights are PyTorch's own, or `kaiming_normal_`."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from ..checks import integer
+
+_DROPOUT = 0.2
+
+
+def mnist_cnn(classes: int = 10) -> nn.Sequential:
+    """The paper's CNN for MNIST, 1x28x28.
+
+    >>> sum(p.numel() for p in mnist_cnn().parameters())
+    51480
+    """
+    return nn.Sequential(
+        _conv(1, 10),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        _conv(10, 20),
+        nn.Dropout(_DROPOUT),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(20 * 7 * 7, 50),
+        nn.ReLU(),
+        nn.Dropout(_DROPOUT),
+        nn.Linear(50, classes),
+    )
+
+
+def svhn_cnn(classes: int = 10) -> nn.Sequential:
+    """The paper's CNN for SVHN, 3x32x32.
+
+    >>> sum(p.numel() for p in svhn_cnn().parameters())
+    273706
+    """
+    return nn.Sequential(*_two_convolutions(), nn.Linear(32 * 8 * 8, 128), nn.ReLU(), nn.Linear(128, classes))
+
+
+def cifar10_cnn(classes: int = 10) -> nn.Sequential:
+    """The paper's CNN for CIFAR-10, 3x32x32.
+
+    >>> sum(p.numel() for p in cifar10_cnn().parameters())
+    551786
+    """
+    return nn.Sequential(
+        *_two_convolutions(),
+        nn.Linear(32 * 8 * 8, 256),
+        nn.ReLU(),
+        nn.Linear(256, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+def logistic(inputs: int, classes: int) -> nn.Sequential:
+    """Logistic regression on the flattened input.
+
+    >>> sum(p.numel() for p in logistic(784, 10).parameters())
+    7850
+    """
+    return mlp(inputs, (), classes)
+
+
+def mlp(inputs: int, hidden: Sequence[int], classes: int) -> nn.Sequential:
+    """Fully connected layers of `hidden` widths on the flattened input, ReLU between.
+
+    >>> sum(p.numel() for p in mlp(784, [200, 200], 10).parameters())
+    199210
+    """
+    widths = [integer("inputs", inputs, low=1), *(integer("hidden", width, low=1) for width in hidden)]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for here, there in pairwise(widths):
+        layers += [nn.Linear(here, there), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], integer("classes", classes, low=1)))
+
+
+def kaiming_normal_(module: nn.Module) -> nn.Module:
+    """Draws the weights of its linear and convolutional layers anew, Kaiming normal for ReLU, biases zero.
+
+    >>> bool(kaiming_normal_(logistic(4, 3))[1].bias.any())
+    False
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
+
+
+def _two_convolutions() -> list[nn.Module]:
+    return [
+        _conv(3, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        _conv(32, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+    ]
+
+
+def _conv(inputs: int, outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel_size=3, stride=1, padding=1)

@@ -1,0 +1,255 @@
+"""Who has which samples: the ways to split a set over clients. Every sample goes to exactly one of them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ..checks import InputError, integer, real
+from ..keyed import Purpose, rng
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Indices = NDArray[np.int64]
+
+# Paul Tol's "muted" ten, told apart with any kind of sight; more labels than that get a scale.
+_COLOURS = (
+    "#332288",
+    "#DDCC77",
+    "#117733",
+    "#CC6677",
+    "#88CCEE",
+    "#882255",
+    "#44AA99",
+    "#999933",
+    "#AA4499",
+    "#BBBBBB",
+)
+# Bars of more clients than this are too thin for a line between them.
+_MOST_APART = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The samples of each client.
+
+    >>> split = Partition([[0, 3], [1, 2, 4]], labels=[0, 1, 1, 0, 1])
+    >>> split.n, split.sizes.tolist(), split.counts.tolist()
+    (2, [2, 3], [[2, 0], [0, 3]])
+    """
+
+    parts: list[Indices]
+    """sample indices of each client"""
+    labels: Indices | None = None
+    """label of every sample, from 0"""
+
+    def __post_init__(self) -> None:
+        if not len(self.parts):
+            raise InputError("parts", self.parts, "at least one client")
+        parts = [_indices(f"parts[{i}]", part) for i, part in enumerate(self.parts)]
+        object.__setattr__(self, "parts", parts)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", _indices("labels", self.labels))
+            last = max(int(part.max()) for part in parts)
+            if last >= len(self.labels):
+                raise InputError("parts with sample", last, f"samples from 0 to {len(self.labels) - 1}, the labels")
+
+    @property
+    def n(self) -> int:
+        """N, the number of clients."""
+        return len(self.parts)
+
+    @property
+    def sizes(self) -> Indices:
+        """Samples of each client, [N]."""
+        return np.array([len(part) for part in self.parts], dtype=np.int64)
+
+    @property
+    def counts(self) -> Indices:
+        """Samples of each client by label, [N, labels]."""
+        if self.labels is None:
+            raise InputError("labels", None, "the label of every sample, to count by")
+        classes = int(self.labels.max()) + 1
+        return np.stack([np.bincount(self.labels[part], minlength=classes) for part in self.parts])
+
+    def plot(self) -> "Figure":
+        """One bar a client, as high as it has samples, one colour a label."""
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+
+        counts = self.sizes[:, None] if self.labels is None else self.counts
+        labels = counts.shape[1]
+        named = labels <= len(_COLOURS)
+        scale = colormaps["viridis"]
+        colours = _COLOURS if named else scale(np.linspace(0, 1, labels))
+
+        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        ax = figure.subplots()
+        # One outline a label instead of one rectangle a client and label: ten thousand clients draw as well.
+        edges, bottom = np.arange(self.n + 1) - 0.5, np.zeros(self.n)
+        for label in range(labels):
+            top = bottom + counts[:, label]
+            ax.stairs(top, edges, baseline=bottom, fill=True, color=colours[label], label=f"{label}")
+            bottom = top
+        if self.n <= _MOST_APART:
+            ax.vlines(edges, 0, bottom.max(), color="white", linewidth=1.0)
+        if self.labels is not None and named:
+            # The legend in the order of the stack, so that the eye need not turn it over.
+            ax.legend(
+                *(entries[::-1] for entries in ax.get_legend_handles_labels()),
+                title="label",
+                frameon=False,
+                loc="center left",
+                bbox_to_anchor=(1.0, 0.5),
+            )
+        elif self.labels is not None:
+            figure.colorbar(ScalarMappable(Normalize(0, labels - 1), scale), ax=ax, label="label", pad=0.01)
+        ax.set_xlim(edges[0], edges[-1])
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("client")
+        ax.set_ylabel("samples")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins="auto", steps=[1, 2, 5, 10]))
+        ax.spines[["top", "right"]].set_visible(False)
+        return figure
+
+
+def dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, refill: bool = False) -> Partition:
+    """The paper's split: each client draws its label proportions q_i ~ Dir(alpha), and client i gets
+    q_ik / sum_j q_jk of the samples with label k. Sizes stay mildly unequal.
+
+    Args:
+      labels: label of every sample.
+      n: N, the number of clients.
+      alpha: small: clients with one or two labels; large: all clients alike.
+      seed: of the draw.
+      refill: give a client that would have nothing a sample of the largest one, instead of refusing.
+
+    >>> dirichlet([0, 1] * 50, n=3, alpha=0.5).counts.sum(0)
+    array([50, 50])
+    """
+    known = _check(labels, n, alpha, seed)
+    draw = rng(seed, Purpose.PARTITION)
+    return _split(known, _dirichlet(draw, alpha, (n, len(np.unique(known)))), draw, refill)
+
+
+def class_dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, refill: bool = False) -> Partition:
+    """The other common recipe: each label's samples are split over the clients in proportions ~ Dir(alpha).
+    Sizes become very unequal. Arguments as for `dirichlet`.
+
+    >>> class_dirichlet([0, 1] * 50, n=3, alpha=0.5).counts.sum(0)
+    array([50, 50])
+    """
+    known = _check(labels, n, alpha, seed)
+    draw = rng(seed, Purpose.PARTITION)
+    return _split(known, _dirichlet(draw, alpha, (len(np.unique(known)), n)).T, draw, refill)
+
+
+def iid(samples: int, n: int, seed: int = 0, labels: ArrayLike | Tensor | None = None) -> Partition:
+    """Shuffled and dealt out evenly: sizes differ by at most one.
+
+    >>> iid(7, n=3).sizes
+    array([3, 2, 2])
+    """
+    integer("samples", samples, low=1)
+    _check_n(n, samples)
+    integer("seed", seed, low=0)
+    known = None if labels is None else _indices("labels", labels)
+    if known is not None and len(known) != samples:
+        raise InputError("labels of length", len(known), f"{samples}, one a sample")
+    order = rng(seed, Purpose.PARTITION).permutation(samples)
+    return Partition([np.sort(part) for part in np.array_split(order, n)], known)
+
+
+def shards(labels: ArrayLike | Tensor, n: int, per_client: int = 2, seed: int = 0) -> Partition:
+    """Samples sorted by label and cut into n * per_client shards, dealt at random: few labels a client.
+
+    >>> shards([0, 1, 2, 3] * 5, n=4, per_client=1).counts.max(1)
+    array([5, 5, 5, 5])
+    """
+    known = _indices("labels", labels)
+    _check_n(n, len(known))
+    integer("per_client", per_client, low=1, high=len(known) // n, high_name="samples / n")
+    integer("seed", seed, low=0)
+    pieces = np.array_split(np.argsort(known, kind="stable"), n * per_client)
+    hands = rng(seed, Purpose.PARTITION).permutation(len(pieces)).reshape(n, per_client)
+    return Partition([np.sort(np.concatenate([pieces[j] for j in hand])) for hand in hands], known)
+
+
+def by_column(values: ArrayLike | Tensor, labels: ArrayLike | Tensor | None = None) -> Partition:
+    """Natural clients: one for each distinct value (a writer, a speaker, a hospital), in sorted order.
+
+    >>> by_column(["ann", "bob", "ann"]).parts
+    [array([0, 2]), array([1])]
+    """
+    column = np.asarray(values)
+    if column.ndim != 1 or not len(column):
+        raise InputError("values of shape", column.shape, "[samples], at least one")
+    known = None if labels is None else _indices("labels", labels)
+    if known is not None and len(known) != len(column):
+        raise InputError("labels of length", len(known), f"{len(column)}, one a sample")
+    _, client, sizes = np.unique(column, return_inverse=True, return_counts=True)
+    return Partition(np.split(np.argsort(client, kind="stable"), np.cumsum(sizes)[:-1]), known)
+
+
+def _dirichlet(draw: np.random.Generator, alpha: float, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Logarithms of Dirichlet rows. A small alpha makes most proportions too small for a float, yet their
+    ratios decide who gets a label that nobody wants much: log Gamma(alpha) = log(Gamma(alpha + 1) U^(1/alpha)).
+    """
+    logs: NDArray[np.float64] = np.log(draw.standard_gamma(alpha + 1, shape)) - draw.standard_exponential(shape) / alpha
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return logs
+
+
+def _split(labels: Indices, logs: NDArray[np.float64], draw: np.random.Generator, refill: bool) -> Partition:
+    """Each label's samples, shuffled, in proportion to its column of exp(logs), [clients, distinct labels]."""
+    n = len(logs)
+    shares = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
+    parts: list[list[Indices]] = [[] for _ in range(n)]
+    for column, label in enumerate(np.unique(labels)):
+        samples = draw.permutation(np.flatnonzero(labels == label))
+        # Rounding the cumulated shares, not each of them, leaves no sample over.
+        cuts = np.rint(np.cumsum(shares[:-1, column]) * len(samples)).astype(np.int64)
+        for part, piece in zip(parts, np.split(samples, cuts), strict=True):
+            part.append(piece)
+    joined = [np.sort(np.concatenate(part)) for part in parts]
+    sizes = np.array([len(part) for part in joined])
+    for empty in np.flatnonzero(sizes == 0):
+        if not refill:
+            raise InputError(
+                f"samples of client {empty}", 0, "at least one: use a larger alpha, fewer clients or refill=True"
+            )
+        largest = sizes.argmax()
+        joined[empty], joined[largest] = joined[largest][-1:], joined[largest][:-1]
+        sizes[empty], sizes[largest] = 1, sizes[largest] - 1
+    return Partition(joined, labels)
+
+
+def _check(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int) -> Indices:
+    known = _indices("labels", labels)
+    _check_n(n, len(known))
+    # Below this, 1/alpha would leave the range of a float; every client has had one label long before.
+    real("alpha", alpha, low=1e-6)
+    integer("seed", seed, low=0)
+    return known
+
+
+def _check_n(n: int, samples: int) -> None:
+    integer("n", n, low=1, high=samples, high_name="the samples")
+
+
+def _indices(field: str, values: ArrayLike | Tensor) -> Indices:
+    """`values` as a vector of whole numbers from 0 up, at least one."""
+    accepted = "a vector of whole numbers from 0 up, at least one"
+    try:
+        array = np.asarray(values)
+    except ValueError:  # a ragged list
+        raise InputError(field, values, accepted) from None
+    if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
+        raise InputError(field, values, accepted)
+    return array.astype(np.int64, copy=False)

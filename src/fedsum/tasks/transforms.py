@@ -1,0 +1,73 @@
+"""What happens to images on their way into the model, on their device and for whole cohorts at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..checks import InputError, integer, real
+
+
+@dataclass(frozen=True)
+class Standardize:
+    """(x / 255 - mean) / std by channel, for bytes [..., C, H, W].
+
+    >>> Standardize((0.5,), (0.25,))(torch.tensor([[[255, 0]]], dtype=torch.uint8), torch.float32).round()
+    tensor([[[ 2., -2.]]])
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for std in self.std:
+            real("std", std, above=0)
+        if len(self.mean) != len(self.std):
+            raise InputError("mean", self.mean, f"{len(self.std)} numbers, one a channel, as std")
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        scale = _channels([1 / (255 * std) for std in self.std], x.device, dtype)
+        shift = _channels([-mean / std for mean, std in zip(self.mean, self.std, strict=True)], x.device, dtype)
+        return torch.addcmul(shift, x.to(dtype), scale)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random crops out of the image padded by `crop` black pixels on every side, then random mirroring.
+
+    What is drawn (`draw`, keyed, on the host) is apart from what is done (`apply`, on the device), so that
+    every engine sees the same images.
+    """
+
+    crop: int = 4
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        integer("crop", self.crop, low=0)
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Codes (dy, dx, mirrored) for `shape` images, [*shape, 3]."""
+        offsets = rng.integers(0, 2 * self.crop + 1, (*shape, 2))
+        mirrored = rng.integers(0, 1 + self.flip, (*shape, 1))
+        return np.concatenate([offsets, mirrored], axis=-1)
+
+    def apply(self, images: Tensor, codes: Tensor) -> Tensor:
+        """The images [..., C, H, W] changed as their codes [..., 3] say."""
+        height, width = images.shape[-2:]
+        dy, dx, mirrored = codes[..., None, None].unbind(-3)
+        y = torch.arange(height, device=images.device)[:, None]
+        x = torch.arange(width, device=images.device)
+        x = torch.where(mirrored > 0, width - 1 - x, x)
+        # Where each pixel comes from in the padded image, one number for (row, column).
+        source = ((y + dy) * (width + 2 * self.crop) + x + dx).flatten(-2)[..., None, :]
+        padded = F.pad(images, [self.crop] * 4).flatten(-2)
+        return padded.gather(-1, source.expand(*images.shape[:-2], -1)).reshape(images.shape)
+
+
+def _channels(values: Sequence[float], device: torch.device, dtype: torch.dtype) -> Tensor:
+    # Filled on the device rather than copied to it: a copy cannot be captured in a CUDA graph.
+    return torch.cat([torch.full((1, 1, 1), value, device=device, dtype=dtype) for value in values])

@@ -1,0 +1,128 @@
+"""Image classification as the paper does it: a set, a split over clients, a network."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from torch import nn
+from torch.nn import functional as F
+
+from ..checks import InputError, nearest
+from . import data, models
+from . import partition as partitions
+from .partition import Partition
+from .task import ClientData, Task
+from .transforms import Augment, Standardize
+
+T = TypeVar("T")
+
+_CNN = {
+    "mnist": models.mnist_cnn,
+    "fashion_mnist": models.mnist_cnn,
+    "svhn": models.svhn_cnn,
+    "cifar10": models.cifar10_cnn,
+    "cifar100": models.cifar10_cnn,
+}
+_HIDDEN = (64,)
+_AUGMENT = {"crop": Augment(4, flip=False), "crop+flip": Augment(4, flip=True)}
+_CLIENTS = 100
+
+
+def vision(
+    name: str,
+    *,
+    clients: int | None = None,
+    alpha: float = 0.1,
+    partition: str = "dirichlet",
+    model: str | Callable[[], nn.Module] | None = None,
+    init: str = "default",
+    augment: str | None = None,
+    weights: str | Sequence[float] | None = None,
+    refill: bool = False,
+    shards_per_client: int = 2,
+    seed: int = 0,
+) -> Task:
+    """The task of classifying the images of a set; without options, the paper's.
+
+    Args:
+      name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits.
+      clients: N; 100 unless given. Natural clients bring their own number.
+      alpha: of the two Dirichlet partitions; smaller is more heterogeneous.
+      partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", or a column of the set for
+        natural clients (cifar100: "coarse_label").
+      model: None for the set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
+        that makes a module.
+      init: "default" (PyTorch's) or "kaiming".
+      augment: None, "crop" (out of the image padded by 4), or "crop+flip".
+      weights: of the clients in the objective, as for `Task`.
+      refill: give a client that a Dirichlet leaves without samples one of the largest client's.
+      shards_per_client: for "shards".
+      seed: of the partition.
+
+    >>> task = vision("digits", clients=20, partition="iid")
+    >>> task.n, task.d
+    (20, 4810)
+    """
+    images = data.load(name)
+    split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
+    return Task(
+        _model(images, model, init),
+        F.cross_entropy,
+        ClientData(images.train_inputs, images.train_targets, split),
+        (images.test_inputs, images.test_targets),
+        prepare=Standardize(images.mean, images.std),
+        augment=None if augment is None else _choice("augment", augment, _AUGMENT),
+        weights=weights,
+    )
+
+
+def _partition(
+    images: data.Images,
+    kind: str,
+    clients: int | None,
+    alpha: float,
+    refill: bool,
+    shards_per_client: int,
+    seed: int,
+) -> Partition:
+    labels, n = images.train_targets, _CLIENTS if clients is None else clients
+    ways: dict[str, Callable[[], Partition]] = {
+        "dirichlet": lambda: partitions.dirichlet(labels, n, alpha, seed, refill),
+        "class_dirichlet": lambda: partitions.class_dirichlet(labels, n, alpha, seed, refill),
+        "iid": lambda: partitions.iid(len(labels), n, seed, labels),
+        "shards": lambda: partitions.shards(labels, n, shards_per_client, seed),
+    }
+    for column, values in images.columns.items():
+        ways[column] = partial(partitions.by_column, values, labels)
+    way = _choice("partition", kind, ways)
+    if kind in images.columns and clients is not None:
+        raise InputError("clients", clients, f"leave it out: partition={kind!r} makes one client a value")
+    return way()
+
+
+def _model(images: data.Images, model: str | Callable[[], nn.Module] | None, init: str) -> Callable[[], nn.Module]:
+    # Partials, not lambdas: a task must travel to other processes.
+    inputs = images.train_inputs[0].numel()
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "logistic": partial(models.logistic, inputs, images.classes),
+        "mlp": partial(models.mlp, inputs, _HIDDEN, images.classes),
+    }
+    if images.name in _CNN:
+        makers["cnn"] = partial(_CNN[images.name], images.classes)
+    if model is None:
+        model = "cnn" if images.name in _CNN else "mlp"
+    if isinstance(model, nn.Module):
+        raise InputError("model", type(model).__name__, "a function that makes a module, not the module itself")
+    make = model if callable(model) else _choice("model", model, makers)
+    inits: dict[str, Callable[[], nn.Module]] = {"default": make, "kaiming": partial(_kaiming, make)}
+    return _choice("init", init, inits)
+
+
+def _kaiming(make: Callable[[], nn.Module]) -> nn.Module:
+    return models.kaiming_normal_(make())
+
+
+def _choice(field: str, name: str, known: dict[str, T]) -> T:
+    if not isinstance(name, str) or name not in known:
+        raise InputError(field, name, nearest(str(name), known))
+    return known[name]

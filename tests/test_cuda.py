@@ -1,0 +1,100 @@
+"""The CUDA engine against the loop on the same device. CI has no GPU: run `pytest tests/test_cuda.py` on one."""
+
+import nets
+import pytest
+import torch
+
+import fedsum
+from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
+from fedsum.algorithms import ALGORITHMS
+from fedsum.engine import bank, blocks
+from fedsum.engine.away import AwayBlock
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
+FOUR = Uniform(nets.N, 4)  # one size alone, since every size is compiled anew
+
+
+@pytest.fixture(scope="module")
+def task():
+    return nets.task()
+
+
+def run(task, algorithm, engine, **options):
+    schedule = options.pop("schedule", Independent(nets.N, 0.25))
+    return simulate(task, algorithm, schedule, engine=engine, device="cuda", **(OPTIONS | options))
+
+
+@pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()], ids=lambda a: a.name)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["64", "32"])
+def test_batched_agrees_with_the_loop(task, algorithm, dtype, tolerance):
+    loop, batched = (run(task, algorithm, engine, dtype=dtype).x for engine in ("loop", "batched"))
+    assert (batched - loop).norm() <= tolerance * loop.norm()
+    assert (loop - task.init(1).to(loop)).norm() > 1e-2
+
+
+def test_cuda_agrees_with_the_cpu(task):
+    options = OPTIONS | {"dtype": torch.float64}
+    on_cpu = simulate(task, FedSUM(), Independent(nets.N, 0.25), engine="loop", device="cpu", **options)
+    on_cuda = run(task, FedSUM(), "auto", dtype=torch.float64)
+    assert (on_cuda.x.cpu() - on_cpu.x).norm() <= 1e-10 * on_cpu.x.norm()
+    assert on_cuda.rows[-1]["train_loss"] == pytest.approx(on_cpu.rows[-1]["train_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_deterministic_gives_the_same_bits_twice(dropout):
+    task = nets.task(dropout=dropout)
+    options = {"deterministic": True, "schedule": FOUR}
+    one, two = (run(task, FedSUM(), "batched", **options).x for _ in range(2))
+    assert torch.equal(one, two)
+    fresh = run(nets.task(dropout=dropout), FedSUM(), "batched", **options).x
+    assert torch.equal(one, fresh)
+    assert not torch.equal(one, run(task, FedSUM(), "batched", **(options | {"seed": 2})).x)
+
+
+def test_masks_differ_by_client_and_round():
+    data = nets.images()
+    same = [(data.inputs[:8], data.targets[:8])] * nets.N
+    task = fedsum.tasks.Task(lambda: nets.convolutional(0.5), torch.nn.functional.cross_entropy, same)
+    # A step too small to matter: what differs between clients and rounds is the mask alone.
+    options = {"local_steps": 1, "eta_l": 1e-12, "batch_size": 8}
+    first = run(task, FedSUM(), "batched", rounds=1, schedule=Explicit(nets.N, [[0, 1]]), **options)
+    second = run(task, FedSUM(), "batched", rounds=2, schedule=Explicit(nets.N, [[2], [0, 1]]), **options)
+    h = [first.clients[0]["h"], first.clients[1]["h"], second.clients[0]["h"]]
+    for a, b in [(0, 1), (0, 2)]:
+        assert (h[a] - h[b]).abs().max() > 1e-3
+
+
+def test_dropout_leaves_the_users_generator_alone():
+    torch.cuda.manual_seed(9)
+    before = torch.cuda.get_rng_state()
+    run(nets.task(dropout=0.5), FedAvg(), "batched", rounds=2, schedule=FOUR)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_tf32_is_close_and_fp32_is_exact(task):
+    exact = run(task, FedSUM(), "batched", schedule=FOUR)
+    rounded = run(task, FedSUM(), "batched", schedule=FOUR, precision="tf32")
+    assert (rounded.x - exact.x).norm() < 2e-2 * exact.x.norm()
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize("room", ["device", "host", "file"])
+@pytest.mark.parametrize("algorithm", [FedSUMCR(), MIFA(), FedAWE()], ids=lambda a: a.name)
+@pytest.mark.parametrize("largest", [2**30, 2000], ids=["one-block", "many-blocks"])
+def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm, largest, task, monkeypatch):
+    options = {"dtype": torch.float64, "rounds": 60, "schedule": Independent(nets.N, 0.3)}
+    expected = run(task, algorithm, "loop", **options)
+    monkeypatch.setattr(bank, "_LARGEST", largest)
+    if room != "device":
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (0, 0))
+    if room == "file":
+        monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)
+    history = run(task, algorithm, "loop", **options)
+    kept = history.clients if history.clients.initial else history.memory
+    assert all(isinstance(block, AwayBlock) == (room != "device") for block in kept._blocks)
+    assert len(kept._blocks) > 1 or largest == 2**30
+    assert torch.equal(history.x, expected.x)
+    for i in history.clients:
+        for name, value in history.clients[i].items():
+            assert torch.equal(value.to(history.x.device), expected.clients[i][name].to(history.x.device))

@@ -1,0 +1,203 @@
+"""tasks.Task: batches, gradients, evaluation, and what it refuses."""
+
+import nets
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import fedsum
+from fedsum import InputError
+from fedsum.tasks import Augment, Task
+from fedsum.tasks.models import mnist_cnn
+
+DOUBLE = torch.device("cpu"), torch.float64
+
+
+@given(st.integers(0, 100), st.integers(0, nets.N - 1), st.integers(1, 6), st.integers(1, 30))
+def test_batches_are_full_and_each_shuffle_uses_every_sample_once(t, client, K, batch_size):
+    task = nets.task()
+    batches = task.batches(3, t, client, K, batch_size)
+    assert batches.shape == (K, batch_size)
+    own, drawn = sorted(task.partition.parts[client]), batches.reshape(-1).tolist()
+    for start in range(0, len(drawn), len(own)):
+        shuffle = drawn[start : start + len(own)]
+        assert len(set(shuffle)) == len(shuffle)
+        assert set(shuffle) <= set(own)
+        if len(shuffle) == len(own):
+            assert sorted(shuffle) == own
+    assert torch.equal(batches, task.batches(3, t, client, K, batch_size))
+
+
+def test_batches_differ_by_seed_round_and_client():
+    task = nets.task()
+    drawn = {
+        tuple(task.batches(seed, t, client, 2, 8).reshape(-1).tolist())
+        for seed in range(3)
+        for t in range(3)
+        for client in range(3)
+    }
+    assert len(drawn) == 27
+
+
+def test_a_client_batches_do_not_depend_on_the_algorithm():
+    seen = []
+
+    class Watching(Task):
+        def batches(self, *key):
+            seen.append(key)
+            return super().batches(*key)
+
+    task = nets.task()
+    watching = Watching(nets.convolutional, task.loss, nets.images())
+    for algorithm in (fedsum.FedAvg(), fedsum.FedSUMCR()):
+        fedsum.simulate(watching, algorithm, fedsum.Cyclic(nets.N, 2), rounds=2, local_steps=3, eta_l=0.1)
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+
+
+def test_gradient_is_autograds_and_stacked_gradients_agree():
+    task = nets.task().to(*DOUBLE)
+    x = torch.stack([task.init(seed) for seed in (1, 2)])
+    batch = torch.stack([task.batches(0, 0, client, 1, 5)[0] for client in (4, 7)])
+    stacked = task.gradients(x, torch.tensor([4, 7]), batch)
+    for row, client in enumerate((4, 7)):
+        module = task.model(x[row]).train()
+        task.loss(module(task.inputs[batch[row]].double()), task.targets[batch[row]]).backward()
+        by_hand = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
+        assert torch.allclose(task.gradient(x[row], client, batch[row]), by_hand, atol=1e-14)
+        assert torch.allclose(stacked[row], by_hand, atol=1e-14)
+
+
+def test_evaluation_is_the_true_mean_over_all_samples(monkeypatch):
+    task = nets.task(gradient_norm=True).to(*DOUBLE)
+    x = task.init(0)
+    module = task.model(x)
+    outputs = module(task.inputs.double())
+    loss = nn.functional.cross_entropy(outputs, task.targets)
+    test_outputs = module(task.test_data[0].double())
+    for chunk in (10**9, 7 * 36 * 8 * 16):  # all at once, and seven at a time
+        monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", chunk)
+        found = task.evaluate(x)
+        assert found["train_loss"] == pytest.approx(loss.item(), rel=1e-12)
+        assert found["test_accuracy"] == (test_outputs.argmax(1) == task.test_data[1]).double().mean()
+        per_client = [nn.functional.cross_entropy(outputs[part], task.targets[part]) for part in task.partition.parts]
+        mean = torch.stack(per_client).mean()
+        g = torch.autograd.grad(mean, module.parameters(), retain_graph=True)
+        norm = sum(float(v.square().sum()) for v in g)
+        assert found["gradient_norm_sq"] == pytest.approx(norm, rel=1e-10)
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training():
+    task = nets.task(dropout=0.5)
+    x, batch = task.init(0), task.batches(0, 0, 0, 1, 8)[0]
+    assert task.evaluate(x) == task.evaluate(x)
+    assert not torch.equal(task.gradient(x, 0, batch), task.gradient(x, 0, batch))
+    assert task.has_dropout
+    assert not nets.task().has_dropout
+
+
+def test_client_weights_scale_gradients_by_n_w():
+    plain, weighted = nets.task(), nets.task(weights="samples")
+    x, batch = plain.init(0), plain.batches(0, 0, 2, 1, 8)[0]
+    sizes = plain.partition.sizes
+    factor = nets.N * sizes[2] / sizes.sum()
+    assert torch.allclose(weighted.gradient(x, 2, batch), factor * plain.gradient(x, 2, batch))
+    clients, batches = torch.tensor([2]), batch[None]
+    assert torch.allclose(
+        weighted.gradients(x[None], clients, batches), factor * plain.gradients(x[None], clients, batches)
+    )
+
+
+def test_a_given_module_starts_where_it_is_and_a_function_where_the_seed_says():
+    module = nn.Linear(4, 2)
+    data = [(torch.randn(5, 4), torch.randint(2, (5,))) for _ in range(3)]
+    given = Task(module, nn.functional.cross_entropy, data)
+    assert torch.equal(given.init(0), given.init(1))
+    assert torch.equal(given.init(0), torch.cat([module.weight.detach().reshape(-1), module.bias.detach()]))
+    made = Task(lambda: nn.Linear(4, 2), nn.functional.cross_entropy, data)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    assert torch.equal(made.init(3), made.init(3))
+    assert not torch.equal(made.init(3), made.init(4))
+    assert torch.equal(torch.get_rng_state(), state)  # the user's own generator is left alone
+
+
+def test_pairs_become_one_set_with_its_partition():
+    data = [(torch.full((size, 2), float(i)), torch.full((size,), i)) for i, size in enumerate((2, 3, 1))]
+    task = Task(lambda: nn.Linear(2, 3), nn.functional.cross_entropy, data)
+    assert task.partition.sizes.tolist() == [2, 3, 1]
+    assert task.partition.counts.tolist() == [[2, 0, 0], [0, 3, 0], [0, 0, 1]]
+    inputs, targets = task.samples(task.batches(0, 0, 1, 2, 2))
+    assert inputs.shape == (2, 2, 2)
+    assert targets.unique().tolist() == [1]
+
+
+def test_regression_targets_need_no_labels():
+    data = [(torch.randn(4, 2), torch.randn(4, 1)) for _ in range(3)]
+    task = Task(lambda: nn.Linear(2, 1), nn.functional.mse_loss, data)
+    history = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 2), rounds=30, local_steps=2, eta_l=0.1)
+    assert history.rows[-1]["train_loss"] < history.rows[0]["train_loss"]
+
+
+def test_augmented_batches_carry_their_codes():
+    task = nets.task(augment=Augment(2, flip=True))
+    batch = task.batches(0, 0, 1, 2, 6)
+    assert batch.shape == (2, 6, 4)
+    plain, _ = nets.task().samples(batch[..., 0])
+    changed, _ = task.samples(batch)
+    assert changed.shape == plain.shape
+    assert not torch.equal(changed, plain)
+    assert torch.equal(batch[..., 0], nets.task().batches(0, 0, 1, 2, 6))
+
+
+class Custom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return x + torch.rand_like(x) * self.weight
+
+
+PAIR = (torch.randn(4, 2), torch.randint(2, (4,)))
+
+
+def test_a_layer_of_unknown_make_may_draw_noise():
+    assert Task(Custom(), nn.functional.cross_entropy, [PAIR]).has_dropout
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda loss: Task(nn.Sequential(nn.BatchNorm1d(2)), loss, [PAIR]),
+            "model.0 = 'BatchNorm1d': keeps batch",
+        ),
+        (lambda loss: Task(nn.ReLU(), loss, [PAIR]), "a module with parameters"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, []), "client_data = []: at least one client"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR, (PAIR[0], PAIR[1][:2])]), "client_data[1]"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR], weights="size"), "weights = 'size'"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR], weights=[0.5]), "weights = [0.5]"),
+    ],
+)
+def test_refusals(build, message):
+    with pytest.raises(InputError) as caught:
+        build(nn.functional.cross_entropy)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_papers_cnn_runs_with_dropout():
+    draw = np.random.default_rng(0)
+    data = [
+        (torch.from_numpy(draw.normal(size=(8, 1, 28, 28))).float(), torch.from_numpy(draw.integers(0, 10, 8)))
+        for _ in range(3)
+    ]
+    task = Task(mnist_cnn, nn.functional.cross_entropy, data)
+    history = fedsum.simulate(
+        task, fedsum.FedSUM(), fedsum.Uniform(3, 2), rounds=2, local_steps=2, eta_l=0.1, batch_size=4
+    )
+    assert history.x.isfinite().all()
+    assert history.x.shape == (51_480,)

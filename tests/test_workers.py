@@ -1,0 +1,124 @@
+"""Worker processes: started from anywhere, gone with their parent, and clear when they fail."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import nets
+import numpy as np
+import pytest
+import torch
+from nbclient import NotebookClient
+
+import fedsum
+from fedsum.engine.workers import WorkerEngine
+from fedsum.tasks import Task
+
+# No `if __name__ == "__main__"`, a module class and a loss of the script's own.
+SCRIPT = """
+import torch
+import fedsum
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.layer(x.relu())
+
+def loss(outputs, targets):
+    return torch.nn.functional.cross_entropy(outputs, targets)
+
+draw = torch.Generator().manual_seed(0)
+data = [(torch.randn(9, 5, generator=draw), torch.randint(2, (9,), generator=draw)) for _ in range(4)]
+task = fedsum.tasks.Task(Net, loss, data)
+options = dict(rounds=4, local_steps=2, eta_l=0.1)
+runs = [
+    fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 3), engine=engine, **options).x
+    for engine in ("loop", "workers")
+]
+print("same bits:", torch.equal(*runs))
+"""
+
+
+def test_from_a_script_without_a_guard(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "same bits: True\n", done.stderr
+
+
+def test_from_standard_input():
+    done = subprocess.run([sys.executable, "-"], input=SCRIPT, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "same bits: True\n", done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:RuntimeWarning")  # of Jupyter's own
+def test_from_a_notebook(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT)])
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert notebook.cells[0].outputs[0]["text"] == "same bits: True\n"
+
+
+def test_workers_end_when_the_parent_is_killed():
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "import nets, torch\n"
+        "from fedsum.engine.workers import WorkerEngine\n"
+        "engine = WorkerEngine(nets.task(), 0, 3, 8, 2)\n"
+        "print(*[worker.process.pid for worker in engine._workers], flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+    )
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    assert all(alive(pid) for pid in workers)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)  # nobody tells us when somebody else's child ends
+    assert not any(alive(pid) for pid in workers)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def plan_for(task):
+    return fedsum.LocalPlan(task.init(0), 0.1)
+
+
+def test_an_error_in_a_worker_comes_back_with_its_traceback():
+    def failing(outputs, targets):
+        raise ValueError("no such loss")
+
+    task = Task(nets.convolutional, failing, nets.images())
+    engine = WorkerEngine(task, 0, 1, 8, 1)
+    with pytest.raises(RuntimeError, match="ValueError: no such loss"):
+        engine(plan_for(task), np.array([0]), 0)
+    engine.close()
+
+
+def test_a_worker_that_dies_is_named():
+    task = nets.task()
+    engine = WorkerEngine(task, 0, 1, 8, 1)
+    engine._workers[0].process.kill()
+    with pytest.raises(RuntimeError, match="ended with code -9"):
+        engine(plan_for(task), np.array([0, 1]), 0)
+    engine.close()
+
+
+def test_workers_on_cuda_are_refused():
+    with pytest.raises(fedsum.InputError, match="on CUDA use 'batched'"):
+        fedsum.engine.choose("workers", nets.task(), torch.device("cuda"), seed=0, K=1, batch_size=1, rounds=1)
