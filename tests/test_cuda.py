@@ -54,7 +54,7 @@ def test_deterministic_gives_the_same_bits_twice(dropout):
 
 def test_masks_differ_by_client_and_round():
     data = nets.images()
-    same = [(data.inputs[:8], data.targets[:8])] * nets.N
+    same = [(data.inputs[:1].expand(8, -1, -1, -1), data.targets[:1].expand(8))] * nets.N
     task = fedsum.tasks.Task(lambda: nets.convolutional(0.5), torch.nn.functional.cross_entropy, same)
     # A step too small to matter: what differs between clients and rounds is the mask alone.
     options = {"local_steps": 1, "eta_l": 1e-12, "batch_size": 8}

@@ -128,14 +128,14 @@ def test_dropout_leaves_the_users_generator_alone():
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_clients_have_masks_of_their_own(engine):
     data = nets.images()
-    same = [(data.inputs[:8], data.targets[:8])] * nets.N
+    same = [(data.inputs[:1].expand(8, -1, -1, -1), data.targets[:1].expand(8))] * nets.N
     task = fedsum.tasks.Task(
         lambda: nets.convolutional(0.5),
         torch.nn.functional.cross_entropy,
         same,
         prepare=lambda x, dtype: x.to(dtype),
     )
-    # One batch that holds all samples: without dropout all clients would report the same.
+    # All samples are one: without dropout, or with the same masks, all clients would report the same.
     history = simulate(
         task,
         FedSUM(),
