@@ -77,9 +77,12 @@ def taking_turns(plain, task, rounds, *, device, precision, engine):
         started = time.perf_counter()
         # The plain loop runs under torch's own defaults, not under those of the run it interrupts.
         flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
         with flags:
             for t in range(TURN):
                 plain.round(done.round + t)
+        torch.set_float32_matmul_precision(before)
         seconds["plain"].append(clock(started) / TURN)
         started = time.perf_counter()
 

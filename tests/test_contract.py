@@ -132,7 +132,7 @@ def test_two_worlds_one_definition(row, pattern):
     """Stacked in the simulator, and one client at a time over a network that carries bytes."""
     schedule = schedules()[pattern]
     ours = run(row.algorithm, schedule, eta_l=RATES["decaying"])
-    server, clients, tau = over_the_wire(
+    server, clients, memory, tau = over_the_wire(
         noisy(), row.algorithm, schedule, rounds=ROUNDS, K=K, eta_l=RATES["decaying"], eta_g=0.8, seed=2
     )
     assert ours.server.keys() == server.keys()
@@ -142,6 +142,10 @@ def test_two_worlds_one_definition(row, pattern):
     for i, state in clients.items():
         for name, value in state.items():
             assert torch.allclose(ours.clients[i][name], value, rtol=1e-12, atol=1e-12), (i, name)
+    assert list(ours.memory) == sorted(memory)
+    for i, remembered in memory.items():
+        for name, value in remembered.items():
+            assert torch.allclose(ours.memory[i][name], value, rtol=1e-12, atol=1e-12), (i, name)
     assert ours.delays.tau.tolist() == tau
 
 

@@ -8,7 +8,20 @@ import pytest
 import torch
 from problems import RATES, K, N, noisy, schedules
 
-from fedsum import MIFA, SCAFFOLD, Explicit, FedAU, FedAvg, FedSUM, FedSUMB, FedSUMCR, LocalPlan, Uniform, simulate
+from fedsum import (
+    MIFA,
+    SCAFFOLD,
+    Explicit,
+    FedAU,
+    FedAvg,
+    FedSUM,
+    FedSUMB,
+    FedSUMCR,
+    LocalPlan,
+    Round,
+    Uniform,
+    simulate,
+)
 
 
 def final(algorithm, schedule, *, rounds=40, eta_l=RATES["decaying"], local_steps=K, **options):
@@ -64,7 +77,11 @@ def test_cr_gap_is_subtracted_in_double_precision():
     )
     gap = history.server["E"] - history.clients[0]["E"]
     assert abs(float(gap) / (0.7 * 0.1 * 2) - 1) < 1e-9
-    assert history.server["E"].dtype == torch.float64
+    # What plan() makes of it: E of some 560, a gap of 0.14, and z - x one gap long, in float32.
+    now = Round(t=rounds, N=1, K=2, eta_l=0.1, eta_g=0.7)
+    client = history.clients[0] | {"h": torch.zeros(4), "z": torch.full((4,), 0.14)}
+    plan = FedSUMCR().plan(client, {"x": torch.zeros(4), "E": history.server["E"]}, now)
+    assert (plan.correction - 1).abs().max() < 1e-6
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from fedsum import (
     theory,
 )
 from fedsum.participation import SCHEDULES
+from fedsum.participation.independent import Coins
 from fedsum.registry import build
 
 probabilities = st.floats(0.01, 1.0)
@@ -171,7 +172,34 @@ def test_seeds_and_rounds_differ():
     assert len(sets) == 100
 
 
+def test_numpy_numbers_do_not_overflow():
+    schedule = Cyclic(np.int32(10**6), np.int32(10**5))
+    assert schedule.active(0, 30_000).tolist() == Cyclic(10**6, 10**5).active(0, 30_000).tolist()
+    assert theory.delay_bound(case=1, N=np.int32(10**6), S=np.int32(10), T=np.int32(10**5)) > 0
+
+
+def test_unequal_probabilities_cost_no_more_than_the_active_clients():
+    """One client that is always there and a million that hardly are: few draws, not a million."""
+    drawn = []
+
+    class Counting(np.random.Generator):
+        def random(self, size=None):
+            drawn.append(size)
+            return super().random(size)
+
+    p = np.full(10**6, 1e-6)
+    p[7] = 1.0
+    coins = Coins(p)
+    active = [coins.toss(Counting(np.random.Philox(seed))) for seed in range(20)]
+    assert all(7 in ids for ids in active)
+    assert sum(drawn) < 200
+    assert np.mean([len(ids) for ids in active]) == pytest.approx(2.0, abs=1.2)
+
+
 BAD = [
+    (lambda: Markov(5, "0.5", 0.5), "on = '0.5'"),
+    (lambda: Biased(5, start="0.5"), "start = '0.5'"),
+    (lambda: delays(Uniform(3, 1), 5, seed=-1), "seed = -1"),
     (lambda: Uniform(10, 11), "size = 11: a whole number from 1 to 10 (n)"),
     (lambda: Uniform(0, 1), "n = 0"),
     (lambda: Uniform(True, 1), "n = True"),

@@ -1,6 +1,7 @@
 """simulate(): what it returns, what it refuses, and that it can be repeated."""
 
 import math
+import time
 
 import numpy as np
 import pandas as pd
@@ -115,6 +116,13 @@ def test_quadratic_noise_has_the_size_it_says():
         ({"seed": -1}, "seed = -1"),
         ({"eval_every": 0}, "eval_every = 0"),
         ({"eval_last": -1}, "eval_last = -1"),
+        ({"seed": 2**64}, "seed = 18446744073709551616"),
+        ({"eta_g": "0.5"}, "eta_g = '0.5'"),
+        ({"eval_model": "client"}, "eval_model = 'client'"),
+        ({"dtype": torch.int32}, "dtype = torch.int32"),
+        ({"dtype": "float64"}, "dtype = 'float64'"),
+        ({"device": "gpu"}, "device = 'gpu'"),
+        ({"engine": None}, "engine = None"),
         ({"engine": "lop"}, "engine = 'lop': did you mean 'loop'?"),
         ({"schedule": Independent(N + 1, 0.5)}, f"schedule.n = {N + 1}: the task has {N} clients"),
         ({"eval_model": "clients"}, "eval_model = 'clients': FedSUM's clients keep no model"),
@@ -151,3 +159,23 @@ def test_quadratic_refuses(call, message):
     with pytest.raises(InputError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_a_run_that_diverges_stops_and_keeps_what_it_has():
+    with pytest.warns(UserWarning, match="FedSUM diverged by round .*learning_rates"):
+        history = go(eta_l=100.0, rounds=400)
+    assert history.diverged == history.rows[-1]["round"] < 400
+    assert math.isfinite(history.rows[-2]["train_loss"])
+    assert len(history.delays.tau) == history.diverged
+    assert go().diverged is None
+
+
+def test_the_callers_time_is_not_training():
+    history = go(rounds=5, on_round=lambda done: time.sleep(0.05))
+    assert history.rows[-1]["seconds"] < 0.2
+
+
+def test_cuda_where_there_is_none():
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device is here"):
+            go(device="cuda")

@@ -10,7 +10,7 @@ from torch import nn
 
 import fedsum
 from fedsum import InputError
-from fedsum.tasks import Augment, Task
+from fedsum.tasks import Augment, ClientData, Partition, Task
 from fedsum.tasks.models import mnist_cnn
 
 DOUBLE = torch.device("cpu"), torch.float64
@@ -54,7 +54,8 @@ def test_a_client_batches_do_not_depend_on_the_algorithm():
     watching = Watching(nets.convolutional, task.loss, nets.images())
     for algorithm in (fedsum.FedAvg(), fedsum.FedSUMCR()):
         fedsum.simulate(watching, algorithm, fedsum.Cyclic(nets.N, 2), rounds=2, local_steps=3, eta_l=0.1)
-    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    assert len(seen) == 2 * 4
+    assert seen[:4] == seen[4:]
 
 
 def test_gradient_is_autograds_and_stacked_gradients_agree():
@@ -161,6 +162,19 @@ class Custom(nn.Module):
         return x + torch.rand_like(x) * self.weight
 
 
+class Counting(nn.Module):
+    """A norm of one's own with statistics of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return self.layer(x) / self.seen
+
+
 PAIR = (torch.randn(4, 2), torch.randint(2, (4,)))
 
 
@@ -171,10 +185,15 @@ def test_a_layer_of_unknown_make_may_draw_noise():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (
-            lambda loss: Task(nn.Sequential(nn.BatchNorm1d(2)), loss, [PAIR]),
-            "model.0 = 'BatchNorm1d': keeps batch",
-        ),
+        (lambda loss: Task(nn.Sequential(nn.BatchNorm1d(2)), loss, [PAIR]), "model.0.running_mean = 'a buffer'"),
+        (lambda loss: Task(Counting(), loss, [PAIR]), "model.seen = 'a buffer': changes in training"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR], weights=["a"]), "weights = ['a']"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR, (torch.ones(2, 3), PAIR[1][:2])]), "shape = (3,): (2,)"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR], (PAIR[0], PAIR[1][:2])), "test_data"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR], (PAIR[0][:0], PAIR[1][:0])), "test_data"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, ClientData(*PAIR, Partition([[0, 9]]))), "sample = 9: samples from"),
+        (lambda loss: Task(nn.Linear(2, 2), loss, ClientData(PAIR[0], PAIR[1][:3], Partition([[0]]))), "targets = 3"),
+        (lambda loss: Task(nn.Linear(2, 2).requires_grad_(False), loss, [PAIR]), "parameters to train"),
         (lambda loss: Task(nn.ReLU(), loss, [PAIR]), "a module with parameters"),
         (lambda loss: Task(nn.Linear(2, 2), loss, []), "client_data = []: at least one client"),
         (lambda loss: Task(nn.Linear(2, 2), loss, [PAIR, (PAIR[0], PAIR[1][:2])]), "client_data[1]"),
@@ -201,3 +220,33 @@ def test_the_papers_cnn_runs_with_dropout():
     )
     assert history.x.isfinite().all()
     assert history.x.shape == (51_480,)
+
+
+def test_frozen_parameters_stay():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[0].requires_grad_(False)
+    task = Task(module, nn.functional.cross_entropy, [PAIR])
+    assert task.d == len(task.init(0)) == 6
+    history = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(1, 1), rounds=5, local_steps=2, eta_l=0.5)
+    trained = history.model()
+    assert torch.equal(trained[0].weight, module[0].weight)
+    assert not torch.equal(trained[1].weight, module[1].weight)
+
+
+def test_accuracy_is_for_class_labels_only():
+    data = [(torch.randn(6, 2), torch.zeros(6, 1))]
+    task = Task(nn.Linear(2, 1), nn.functional.mse_loss, data, data[0])
+    assert set(task.evaluate(task.init(0))) == {"train_loss", "test_loss"}
+
+
+@pytest.mark.parametrize("layer", [nn.RReLU(), nn.Dropout(0.5), nn.MultiheadAttention(2, 1, dropout=0.5)])
+def test_whatever_may_draw_is_keyed(layer):
+    assert Task(nn.Sequential(nn.Linear(2, 2), layer), nn.functional.cross_entropy, [PAIR]).has_dropout
+
+
+def test_a_task_that_was_changed_is_another():
+    task = fedsum.tasks.Quadratic.random(3, 2)
+    options = {"rounds": 3, "local_steps": 2, "eta_l": 0.1}
+    before = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 2), **options).x
+    task.noise = 5.0
+    assert not torch.equal(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 2), **options).x, before)

@@ -47,6 +47,11 @@ def test_times_with_a_round_length(tmp_path):
     assert sets_of(trace) == [["a", "b"], ["a"], [], ["b"]]
 
 
+def test_times_on_the_edge_of_a_round_belong_to_the_next(tmp_path):
+    path = write(tmp_path / "t.csv", "time,client\n0,a\n0.1,b\n0.2,c\n0.3,d\n")
+    assert sets_of(Trace.read(path, round_length=0.1)) == [["a"], ["b"], ["c"], ["d"]]
+
+
 def test_dates(tmp_path):
     lines = ["2026-01-01T00:00:00Z,a", "2026-01-01T00:59:59+00:00,b", "2026-01-01T02:00:00,a"]
     path = write(tmp_path / "t.csv", "\n".join(["time,client", *lines, ""]))
@@ -93,6 +98,7 @@ BAD = {
     "round,time,client\n0,0,a\n": "the columns round,client or time,client are needed",
     "round,client\n0,a\nx,b\n": "line 3 = 'x': a round",
     "round,client\n0,a\n-1,b\n": "line 3 = '-1': a round",
+    "round,client\n0,a\n1_0,b\n": "line 3 = '1_0': a round",
     "round,client\n0,a\n1.5,b\n": "line 3 = '1.5': a round",
     "round,client\n0,a\n\n0\n": "line 4 = '0': needs the columns round and client",
     "round,client\n0,a\n1,\n": "line 3 = '': a client name",
@@ -113,6 +119,7 @@ def test_malformed_lines_are_named(tmp_path, text, message):
 
 BAD_TIMES = {
     "time,client\n0,a\nsoon,b\n": "line 3 = 'soon': a time",
+    "time,client\n0,a\n1_0,b\n": "line 3 = '1_0': a time",
     "time,client\n0,a\nnan,b\n": "line 3 = 'nan': a finite time",
     "time,client\n-1e308,a\n1e308,b\n": "line 3 = 1e+308: lies beyond",
 }

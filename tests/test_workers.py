@@ -1,9 +1,11 @@
 """Worker processes: started from anywhere, gone with their parent, and clear when they fail."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import nbformat
@@ -14,6 +16,8 @@ import torch
 from nbclient import NotebookClient
 
 import fedsum
+from fedsum.engine import auto, workers
+from fedsum.engine.loop import LoopEngine
 from fedsum.engine.workers import WorkerEngine
 from fedsum.tasks import Task
 
@@ -97,6 +101,63 @@ def alive(pid):
 
 def plan_for(task):
     return fedsum.LocalPlan(task.init(0), 0.1)
+
+
+def test_tied_weights_stay_tied():
+    """Large enough to be shared through a file, and one tensor on both sides."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(520, 520, bias=False)
+            self.second = torch.nn.Linear(520, 520, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(4, 520, generator=draw), torch.randint(520, (4,), generator=draw)) for _ in range(2)]
+    task = Task(Tied, torch.nn.functional.cross_entropy, data)
+    assert task.d == 520 * 520
+    reference = LoopEngine(task, 0, 2, 4)(plan_for(task), np.array([0, 1]), 0)
+    engine = WorkerEngine(task, 0, 2, 4, 1)
+    try:
+        assert torch.equal(engine(plan_for(task), np.array([0, 1]), 0), reference)
+    finally:
+        engine.close()
+
+
+def test_auto_goes_on_without_workers_that_cannot_start(monkeypatch):
+    lock = threading.Lock()
+
+    def loss(outputs, targets):
+        with lock:
+            return torch.nn.functional.cross_entropy(outputs, targets)
+
+    monkeypatch.setattr(auto, "_WORTH_STARTING", 0.0)
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    task = Task(nets.convolutional, loss, nets.images())
+    options = {"rounds": 4, "local_steps": 2, "eta_l": 0.1, "batch_size": 4}
+    history = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(nets.N, 3), **options)
+    assert history.rows[-1]["round"] == 4
+
+
+def test_without_room_in_shared_memory_the_disk_is_used(monkeypatch):
+    places = []
+
+    def reserve(descriptor, size):
+        places.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if places[-1].startswith("/dev/shm"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(workers, "reserve", reserve)
+    task = nets.task()
+    engine = WorkerEngine(task, 0, 1, 8, 1)
+    assert engine(plan_for(task), np.array([0]), 0).isfinite().all()
+    engine.close()
+    assert places[0].startswith("/dev/shm")
+    assert not places[-1].startswith("/dev/shm")
 
 
 def test_an_error_in_a_worker_comes_back_with_its_traceback():

@@ -46,7 +46,7 @@ class Client:
 
 
 def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
-    """The final server state, every client's state and the tau of each round."""
+    """The final server state, every client's state, the server's memory of each, and the tau of each round."""
     x0 = task.init(seed)
     server, clients, rows = None, {}, {}
     meter = DelayMeter(task.n)
@@ -71,7 +71,7 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
         farewell = algorithm.farewell(server, now)
         for i in active.tolist():
             clients[i].farewell(encode(farewell), now)
-    return server, {i: client.state for i, client in clients.items()}, meter.tau
+    return server, {i: client.state for i, client in clients.items()}, rows, meter.tau
 
 
 def sum_over_nobody(algorithm, server, x0, now):

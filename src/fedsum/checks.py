@@ -57,10 +57,7 @@ def real(field: str, value: Any, *, above: float | None = None, low: float | Non
         accepted += f" greater than {above:g}"
     if low is not None:
         accepted += f", at least {low:g}"
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(field, value, accepted) from None
+    number = _float(field, value, accepted)
     if (
         not math.isfinite(number)
         or (above is not None and not number > above)
@@ -73,10 +70,26 @@ def real(field: str, value: Any, *, above: float | None = None, low: float | Non
 def probability(field: str, value: Any, *, zero: bool = False, one: bool = True) -> float:
     """A probability in (0, 1]; `zero` admits 0 too, `one=False` leaves 1 out."""
     accepted = f"a probability in {'[' if zero else '('}0, 1{']' if one else ')'}"
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(field, value, accepted) from None
+    number = _float(field, value, accepted)
     if not (0 < number < 1 or (zero and number == 0) or (one and number == 1)):
         raise InputError(field, value, accepted)
     return number
+
+
+def _float(field: str, value: Any, accepted: str) -> float:
+    try:
+        if isinstance(value, str | bytes | bool):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(field, value, accepted) from None
+
+
+def seed(value: Any) -> int:
+    return integer("seed", value, low=0, high=2**64 - 1)
+
+
+def keep(record: object, **checked: object) -> None:
+    """Puts checked values back into a frozen record, in plain Python types: numpy's overflow."""
+    for name, value in checked.items():
+        object.__setattr__(record, name, value)

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
+from . import theory
 from .algorithms import ALGORITHMS, card
 from .checks import InputError, integer, nearest
+from .checks import seed as check_seed
 from .demo import DEMOS
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
@@ -71,7 +73,7 @@ def demo(
         return
     table = Table(title=chosen.title, caption=f"after {T} rounds")
     table.add_column("algorithm")
-    for head in (*(LABELS[c] for c in chosen.columns), "vectors sent", "seconds"):
+    for head in (*(LABELS[c] for c in chosen.columns), LABELS["communication"], "seconds"):
         table.add_column(head, justify="right")
     for label, history in runs.items():
         last = history.rows[-1]
@@ -148,9 +150,11 @@ def delays(
     given = {name: value for name, value in fields.items() if value is not None}
     schedule, title = _schedule(pattern, given, round_length)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
-    integer("seed", seed, low=0)
+    check_seed(seed)
+    constants: dict[str, Any] = {"K": local_steps, "L": smoothness, "sigma": sigma, "Delta_f": delta_f}
+    theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before, not after, the work
     measured = measure(schedule, track(range(T), description=title, console=err, **_QUIET), seed)
-    found = summary(measured, K=local_steps, L=smoothness, sigma=sigma, Delta_f=delta_f)
+    found = summary(measured, **constants)
     path = save(participation(measured, f"{title}, {T} rounds"), picture)
     if as_json:
         out.print_json(json.dumps({"schedule": title, **found, "picture": str(path)}))
@@ -217,12 +221,14 @@ def main() -> None:
         code = 0
     except click.UsageError as error:
         code = _refuse(error.format_message())
+    except (OSError, MemoryError, OverflowError) as error:
+        code = _refuse(str(error) or type(error).__name__, code=1)
     if code == _INTERRUPTED:
         err.print("stopped")
     sys.exit(code or 0)
 
 
-def _refuse(reason: str) -> int:
+def _refuse(reason: str, code: int = 2) -> int:
     line = " ".join(reason.split())
     err.print(f"error: {line}", soft_wrap=True, highlight=False, markup=False)
-    return 2
+    return code

@@ -30,6 +30,8 @@ class History:
     memory: Mapping[int, State]
     """what the server keeps of every client ever active, by id"""
     delays: Delays
+    diverged: int | None = None
+    """the round by which the loss was no longer finite, if that happened; the run stopped there"""
 
     @property
     def x(self) -> Tensor:

@@ -1,18 +1,21 @@
 """The round loop: schedule -> gather -> plan -> engine -> report -> merge -> scatter -> evaluate."""
 
+import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from .algorithms import Algorithm, Round, State, Traffic, count
-from .checks import InputError, integer, real
-from .engine import Engine, StateBank, arithmetic, choose
+from .checks import InputError, integer, nearest, real
+from .checks import seed as check_seed
+from .engine import ENGINES, Engine, StateBank, arithmetic, choose
 from .history import History
 from .participation import DelayMeter, Ids, Schedule
 from .participation.base import as_ids
@@ -79,12 +82,18 @@ def simulate(
     integer("rounds", rounds, low=1)
     integer("local_steps", local_steps, low=1)
     integer("batch_size", batch_size, low=1)
-    integer("seed", seed, low=0)
+    check_seed(seed)
     integer("eval_every", eval_every, low=1)
     integer("eval_last", eval_last, low=0)
-    real("eta_g", eta_g, above=0)
+    eta_g = real("eta_g", eta_g, above=0)
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
+    if eval_model not in (None, "server", "clients"):
+        raise InputError("eval_model", eval_model, "'server', 'clients' or None")
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError("dtype", dtype, "torch.float32 or torch.float64")
+    if engine not in ENGINES:
+        raise InputError("engine", engine, nearest(str(engine), ENGINES))
     if precision not in ("fp32", "tf32"):
         raise InputError("precision", precision, "'fp32' or 'tf32'")
 
@@ -95,7 +104,7 @@ def simulate(
     def active_in(t: int) -> Ids:
         return as_ids(f"schedule.active(seed={seed}, round={t})", schedule.active(seed, t), task.n)
 
-    where = torch.device(_auto_device() if device == "auto" else device)
+    where = _device(device)
     task = _bound(task, where, dtype)
     x0 = task.init(seed)
     server = algorithm.init_server(x0, record(0))
@@ -121,11 +130,11 @@ def simulate(
         return row
 
     with (
-        arithmetic(precision, deterministic),
+        arithmetic(where, precision, deterministic),
         closing(choose(engine, task, where, seed=seed, K=local_steps, batch_size=batch_size, rounds=rounds)) as work,
     ):
         rows = [evaluate(0)]
-        upcoming = active_in(0)
+        upcoming, diverged = active_in(0), None
         started = time.perf_counter()
         for t in range(rounds):
             active, upcoming = upcoming, active_in(t + 1) if t + 1 < rounds else upcoming[:0]
@@ -140,8 +149,15 @@ def simulate(
                 rows.append(evaluate(done))
                 started = time.perf_counter()
             if on_round:
+                called = time.perf_counter()
                 on_round(RoundDone(done, active, tau, rows[-1] if due else None))
-    return History(task, algorithm.name, rows, server, clients, memory, meter.result())
+                started += time.perf_counter() - called  # the caller's time is not training
+            if due and not math.isfinite(rows[-1]["train_loss"]):
+                diverged = done
+                remedy = "try a smaller eta_l; fedsum.theory.learning_rates says which is safe"
+                warnings.warn(f"{algorithm.name} diverged by round {done}, and stopped: {remedy}", stacklevel=2)
+                break
+    return History(task, algorithm.name, rows, server, clients, memory, meter.result(), diverged)
 
 
 def play_round(
@@ -177,14 +193,26 @@ def play_round(
 
 def _bound(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
     """The task there, kept as long as the caller's: another run finds its data and graphs there."""
+    if device.type != "cuda":
+        return task.to(device, dtype)
+    # A task that was changed since is another one.
+    key = device, dtype, tuple((name, id(value)) for name, value in vars(task).items())
     kept = _BOUND.setdefault(task, {})
-    if (device, dtype) not in kept:
-        kept[device, dtype] = task.to(device, dtype)
-    return kept[device, dtype]
+    if key not in kept:
+        kept[key] = task.to(device, dtype)
+    return kept[key]
 
 
-_BOUND: WeakKeyDictionary[BaseTask, dict[tuple[torch.device, torch.dtype], BaseTask]] = WeakKeyDictionary()
+_BOUND: WeakKeyDictionary[BaseTask, dict[Any, BaseTask]] = WeakKeyDictionary()
 
 
-def _auto_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _device(name: str | torch.device) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise InputError("device", name, "'auto', 'cpu', 'cuda', or a torch device") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device", str(name), "no CUDA device is here; 'auto' or 'cpu' is")
+    return device

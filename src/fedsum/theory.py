@@ -117,15 +117,15 @@ def _turn(case: int, N: int, S: int | None, delta: float | None) -> float:
         return 1 / probability("delta", delta)
     if S is None:
         raise InputError("S", None, f"Case {case} needs the number of active clients a round")
-    return N / integer("S", S, low=1, high=N, high_name="N")
+    return int(N) / integer("S", S, low=1, high=N, high_name="N")
 
 
 def _logarithm(case: int, N: int, T: int, delta: float | None) -> float:
-    integer("T", T, low=1)
+    both = int(N) * integer("T", T, low=1)
     if case == 1:
-        return math.log(N * T)
+        return math.log(both)
     if case == 2 and delta is not None:
-        return max(math.log(N * T), math.log(1 / delta))
+        return max(math.log(both), math.log(1 / delta))
     return 1.0
 
 

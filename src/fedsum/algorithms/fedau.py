@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import integer
+from ..checks import integer, keep
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 
@@ -29,7 +29,7 @@ class FedAU(Algorithm):
     cutoff: int = 50
 
     def __post_init__(self) -> None:
-        integer("cutoff", self.cutoff, low=1)
+        keep(self, cutoff=integer("cutoff", self.cutoff, low=1))
 
     def init_row(self, x0: Tensor) -> State:
         def scalar(value: int) -> Tensor:

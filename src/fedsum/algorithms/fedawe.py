@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import real
+from ..checks import keep, real
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 
@@ -36,7 +36,7 @@ class FedAWE(Algorithm):
 
     def __post_init__(self) -> None:
         if self.clip is not None:
-            real("clip", self.clip, above=0)
+            keep(self, clip=real("clip", self.clip, above=0))
 
     def init_client(self, x0: Tensor) -> State:
         return {"x": x0, "last": torch.tensor(-1, device=x0.device)}

@@ -6,36 +6,34 @@ from contextlib import contextmanager
 
 import torch
 
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
 
 @contextmanager
-def arithmetic(precision: str, deterministic: bool) -> Iterator[None]:
-    """`precision`: "fp32", exact, or "tf32", rounded factors; `deterministic`: the same bits every time."""
-    cudnn = torch.backends.cudnn
-    before = (
-        torch.get_float32_matmul_precision(),
-        cudnn.allow_tf32,
-        cudnn.benchmark,
-        cudnn.deterministic,
-        torch.are_deterministic_algorithms_enabled(),
-    )
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    # torch's own default rounds convolutions to tf32 but not matrix products; here both follow the option.
-    _set(
-        "high" if precision == "tf32" else "highest",
-        precision == "tf32",
-        not deterministic,
-        deterministic,
-        deterministic,
-    )
-    try:
+def arithmetic(device: torch.device, precision: str, deterministic: bool) -> Iterator[None]:
+    """`precision`: "fp32", exact, or "tf32", rounded factors; `deterministic`: the same bits every time.
+
+    On a CPU there is nothing to choose. On CUDA the device is made the current one, too.
+    """
+    if device.type != "cuda":
         yield
-    finally:
-        _set(*before)
-
-
-def _set(matmul: str, allow_tf32: bool, benchmark: bool, deterministic: bool, everywhere: bool) -> None:
-    torch.set_float32_matmul_precision(matmul)
-    cudnn = torch.backends.cudnn
-    cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = allow_tf32, benchmark, deterministic
-    torch.use_deterministic_algorithms(everywhere)
+        return
+    cudnn, tf32 = torch.backends.cudnn, precision == "tf32"
+    matmul, workspace = torch.get_float32_matmul_precision(), os.environ.get(_WORKSPACE)
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # torch's own default rounds convolutions to tf32 but not matrix products; here both follow the option.
+    flags = cudnn.flags(
+        enabled=True, benchmark=not deterministic, deterministic=deterministic or cudnn.deterministic, allow_tf32=tf32
+    )
+    with torch.cuda.device(device), flags:
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        if deterministic:
+            os.environ[_WORKSPACE] = workspace or ":4096:8"  # cuBLAS asks for it
+            torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(matmul)
+            torch.use_deterministic_algorithms(strict, warn_only=warns)
+            if workspace is None:
+                os.environ.pop(_WORKSPACE, None)

@@ -1,13 +1,14 @@
 """Which engine does the work."""
 
 import time
+from contextlib import suppress
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..algorithms import LocalPlan
-from ..checks import InputError, nearest
+from ..checks import InputError
 from ..participation import Ids
 from ..tasks import BaseTask
 from .batched import BatchedEngine
@@ -31,8 +32,6 @@ def choose(
     name: str, task: BaseTask, device: torch.device, *, seed: int, K: int, batch_size: int, rounds: int
 ) -> Engine:
     """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", or "workers" where they pay."""
-    if name not in ENGINES:
-        raise InputError("engine", name, nearest(name, ENGINES))
     cuda = device.type == "cuda"
     if name == "workers" and cuda:
         raise InputError("engine", name, "workers are CPU processes; on CUDA use 'batched'")
@@ -56,6 +55,7 @@ class _LoopThenWorkers:
         self._job = (task, seed, K, batch_size)
         self._rounds = rounds
         self._engine: Engine = LoopEngine(*self._job)
+        self._try_workers = True
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         if not isinstance(self._engine, LoopEngine) or len(clients) < 2:
@@ -63,8 +63,11 @@ class _LoopThenWorkers:
         started = time.perf_counter()
         G = self._engine(plan, clients, t)
         left = (self._rounds - t - 1) * (time.perf_counter() - started)
-        if left > _WORTH_STARTING:
-            self._engine = WorkerEngine(*self._job)
+        if left > _WORTH_STARTING and self._try_workers:
+            self._try_workers = False
+            # What cannot be pickled, or finds no room, is no reason to end a run that goes on without.
+            with suppress(Exception):
+                self._engine = WorkerEngine(*self._job)
         return G
 
     def close(self) -> None:

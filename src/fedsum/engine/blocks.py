@@ -59,15 +59,22 @@ def make_block(rows: int, like: State) -> Block:
 
 
 def host_memory_free() -> float:
-    """Bytes that could be taken without swapping."""
+    """Bytes that could be taken without swapping; where nobody says, half of all there is."""
+    if not os.path.exists("/proc/meminfo"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
     with open("/proc/meminfo") as file:
         found = dict(line.split(":") for line in file)
     return float(found["MemAvailable"].split()[0]) * 1024
 
 
+def reserve(descriptor: int, size: int) -> None:
+    """Makes room in a file at once: a full disk is an error now, and not a signal when somebody writes to it."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+
+
 def _in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor in a mapped file that has no name any more, and vanishes with the process."""
     with tempfile.NamedTemporaryFile(prefix="fedsum-bank-") as file:
-        # Reserved at once: a full disk is an error now, and not a signal when somebody writes.
-        os.posix_fallocate(file.fileno(), 0, prod(shape) * dtype.itemsize)
+        reserve(file.fileno(), prod(shape) * dtype.itemsize)
         return torch.from_file(file.name, shared=True, size=prod(shape), dtype=dtype).view(shape)

@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import queue
+import signal
 import threading
 import traceback
 from multiprocessing.connection import Connection
@@ -20,6 +21,7 @@ from .loop import client_work
 def main(descriptor: int) -> None:
     """Serves until the connection ends, be it in the middle of a client: then the parent is gone."""
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     connection = Connection(descriptor)
     job = _Unpickler(io.BytesIO(connection.recv_bytes())).load()
     start, correction, G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
@@ -45,8 +47,16 @@ def _listen(connection: Connection, asked: "queue.SimpleQueue[tuple[int, int, fl
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self._known: dict[str, Tensor] = {}
+
     def persistent_load(self, where: Any) -> Tensor:
-        return _mapped(*where)
+        path, shape, dtype, trained = where
+        if path not in self._known:
+            values = _mapped(path, shape, dtype)
+            self._known[path] = values if trained is None else torch.nn.Parameter(values, trained)
+        return self._known[path]
 
 
 def _mapped(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

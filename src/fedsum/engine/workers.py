@@ -5,6 +5,7 @@ again and cannot start from a notebook or standard input. The task travels by cl
 classes and functions of `__main__`; its large tensors are shared through mapped files, and so are the vectors.
 """
 
+import errno
 import io
 import os
 import shutil
@@ -24,10 +25,10 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
+from .blocks import reserve
 from .loop import own_plan
 
 _SHARED_FROM = 2**20  # bytes: smaller tensors are cheaper to copy
-_ROOM = 2**31
 # glibc would give freed memory back to the system and fault it in again at every step.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
@@ -41,13 +42,23 @@ class WorkerEngine:
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, workers: int | None = None) -> None:
         self._workers: list[_Worker] = []
-        folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=_shared_memory()))
+        job = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}
+        # Memory never touches a disk, but containers often have little of it that can be mapped.
+        for place in ("/dev/shm", None) if os.path.isdir("/dev/shm") else (None,):
+            try:
+                self._start(job, task.init(seed), workers or cores(), place)
+                return
+            except OSError as error:
+                if error.errno != errno.ENOSPC or place is None:
+                    raise
+
+    def _start(self, job: dict[str, Any], x0: Tensor, workers: int, place: str | None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=place))
         try:
-            job = _pickled({"task": task, "seed": seed, "K": K, "batch_size": batch_size}, folder)
-            x0 = task.init(seed)
-            for number in range(workers or cores()):
+            pickled = _pickled(job, folder)
+            for number in range(workers):
                 vectors = [_shared(folder / f"worker{number}-{role}", torch.zeros_like(x0)) for role in "scg"]
-                self._workers.append(_Worker(job, folder, number, vectors))
+                self._workers.append(_Worker(pickled, folder, number, vectors))
             for worker in self._workers:
                 worker.answer()
         except BaseException:
@@ -135,29 +146,31 @@ def _pickled(job: dict[str, Any], folder: Path) -> bytes:
     """The job as bytes, its large tensors left in files that every worker maps."""
     import cloudpickle
 
+    seen: dict[int, Any] = {}  # a tensor that is used twice, as tied weights are, must arrive as one
+
     class Sharing(cloudpickle.Pickler):  # type: ignore[misc]
         def persistent_id(self, thing: object) -> object:
             if not isinstance(thing, Tensor) or thing.nbytes < _SHARED_FROM:
                 return None
-            path = folder / f"tensor{len(list(folder.iterdir()))}"
-            _shared(path, thing)
-            return str(path), tuple(thing.shape), thing.dtype
+            if id(thing) not in seen:
+                path = folder / f"tensor{len(seen)}"
+                _shared(path, thing.detach())
+                seen[id(thing)] = (str(path), tuple(thing.shape), thing.dtype, _trained(thing))
+            return seen[id(thing)]
 
     buffer = io.BytesIO()
     Sharing(buffer).dump(job)
     return buffer.getvalue()
 
 
-def _shared_memory() -> str | None:
-    """Where mapped files never touch a disk, if there is room; containers often have 64 MiB of it."""
-    memory = "/dev/shm"
-    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > _ROOM else None
+def _trained(thing: Tensor) -> bool | None:
+    """Whether it is a parameter to train, a frozen one, or (None) no parameter."""
+    return thing.requires_grad if isinstance(thing, torch.nn.Parameter) else None
 
 
 def _shared(path: Path, values: Tensor) -> Tensor:
     """A copy of `values` in a mapped file."""
     with path.open("wb") as file:
-        # Reserved at once: writing to a mapped file on a full disk would end the process by a signal.
-        os.posix_fallocate(file.fileno(), 0, values.nbytes)
+        reserve(file.fileno(), values.nbytes)
     copy = torch.from_file(str(path), shared=True, size=values.numel(), dtype=values.dtype)
     return copy.copy_(values.reshape(-1)).view(values.shape)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..checks import integer
+from ..checks import integer, keep
 from ..keyed import Purpose, rng
 from .base import Ids, Pattern
 
@@ -18,8 +18,8 @@ class Chosen:
     size: int
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
-        integer("size", self.size, low=1, high=self.n, high_name="n")
+        n = integer("n", self.n, low=1)
+        keep(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
 
 
 @dataclass(frozen=True)

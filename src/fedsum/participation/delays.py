@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import integer
+from ..checks import seed as check_seed
 from .base import Ids, Schedule
 
 
@@ -85,6 +86,7 @@ def delays(schedule: Schedule, rounds: int, seed: int = 0) -> Delays:
     (4, 3.94)
     """
     integer("rounds", rounds, low=1)
+    check_seed(seed)
     meter = DelayMeter(schedule.n)
     for t in range(rounds):
         meter.update(schedule.active(seed, t))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..checks import InputError, integer
+from ..checks import InputError, integer, keep
 from .base import Ids, Pattern, as_ids
 
 
@@ -25,11 +25,11 @@ class Explicit:
     repeat: bool = False
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
-        if not len(self.sets):
-            raise InputError("sets", self.sets, "at least one round")
-        checked = [as_ids(f"sets[{t}]", ids, self.n) for t, ids in enumerate(self.sets)]
-        object.__setattr__(self, "sets", checked)
+        n = integer("n", self.n, low=1)
+        sets = [as_ids(f"sets[{t}]", ids, n) for t, ids in enumerate(self.sets)]
+        if not sets:
+            raise InputError("sets", [], "at least one round")
+        keep(self, n=n, sets=sets)
 
     @property
     def rounds(self) -> int:

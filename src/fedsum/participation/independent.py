@@ -9,24 +9,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import InputError, integer, probability, real
+from ..checks import InputError, integer, keep, probability, real
 from ..keyed import Purpose, rng
 from .base import Ids, Pattern
 
 Probability = float | NDArray[np.float64]
 
 
-def bernoulli(draw: np.random.Generator, n: int, p: Probability) -> Ids:
+def bernoulli(draw: np.random.Generator, n: int, p: float) -> Ids:
     """Sorted ids of the clients whose coins came up.
 
-    A binomial count, then that many clients, then thinning to each client's own p: the distribution of n
-    independent coins at a cost that grows with the number of active clients, not with n.
+    A binomial count, then that many clients: the distribution of n independent coins, at a cost that grows with
+    the number of active clients and not with n.
     """
-    top = float(np.max(p))
-    ids = draw.choice(n, size=draw.binomial(n, top), replace=False, shuffle=False)
-    if not isinstance(p, float):
-        ids = ids[draw.random(len(ids)) * top < p[ids]]
-    return np.sort(ids)
+    return np.sort(draw.choice(n, size=draw.binomial(n, p), replace=False, shuffle=False))
+
+
+class Coins:
+    """A probability for each client, drawn at a cost that grows with the active clients.
+
+    Clients are put into groups whose probabilities differ by a factor of at most two. A group is drawn with its
+    largest probability and then thinned to each client's own, so that at least half of those drawn stay.
+    """
+
+    def __init__(self, p: NDArray[np.float64]) -> None:
+        self._groups = []
+        octave = np.floor(np.log2(p))
+        for each in np.unique(octave):
+            ids = np.flatnonzero(octave == each)
+            self._groups.append((ids, p[ids], float(p[ids].max())))
+
+    def toss(self, draw: np.random.Generator) -> Ids:
+        found = []
+        for ids, p, top in self._groups:
+            some = bernoulli(draw, len(ids), top)
+            found.append(ids[some[draw.random(len(some)) * top < p[some]]])
+        return np.sort(np.concatenate(found))
 
 
 def as_probability(field: str, value: Any, n: int) -> Probability:
@@ -60,9 +78,9 @@ class Independent:
     p: float | ArrayLike | Callable[[int], float | ArrayLike]
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
+        keep(self, n=integer("n", self.n, low=1))
         if not callable(self.p):
-            object.__setattr__(self, "p", as_probability("p", self.p, self.n))
+            keep(self, p=as_probability("p", self.p, self.n))
 
     def probability(self, round: int) -> Probability:
         """p^t, a number or a vector."""
@@ -71,7 +89,14 @@ class Independent:
         return self.p  # type: ignore[return-value]  # checked and converted at construction
 
     def active(self, seed: int, round: int) -> Ids:
-        return bernoulli(rng(seed, Purpose.SCHEDULE, round), self.n, self.probability(round))
+        draw, p = rng(seed, Purpose.SCHEDULE, round), self.probability(round)
+        if isinstance(p, float):
+            return bernoulli(draw, self.n, p)
+        return (Coins(p) if callable(self.p) else self._coins).toss(draw)
+
+    @cached_property
+    def _coins(self) -> Coins:
+        return Coins(np.asarray(self.p))
 
     def describe(self, rounds: int | None = None) -> Pattern:
         if not callable(self.p):
@@ -94,8 +119,8 @@ class Sine:
     size: int
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
-        integer("size", self.size, low=1, high=self.n, high_name="n")
+        n = integer("n", self.n, low=1)
+        keep(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
 
     def probability(self, round: int) -> float:
         return self.size / self.n * (0.3 * math.sin(math.pi * round / 5) + 0.7)
@@ -129,22 +154,25 @@ class Biased:
     floor: float = 0.05
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
-        probability("start", self.start)
-        real("drop", self.drop, low=0)
-        integer("group", self.group, low=1)
-        probability("floor", self.floor)
+        keep(
+            self,
+            n=integer("n", self.n, low=1),
+            start=probability("start", self.start),
+            drop=real("drop", self.drop, low=0),
+            group=integer("group", self.group, low=1),
+            floor=probability("floor", self.floor),
+        )
 
     def probability(self) -> NDArray[np.float64]:
         groups = np.arange(self.n) // self.group
         return np.clip(self.start - self.drop * groups, self.floor, 1.0)
 
     def active(self, seed: int, round: int) -> Ids:
-        return self._coins.active(seed, round)
+        return self._independent.active(seed, round)
 
     def describe(self, rounds: int | None = None) -> Pattern:
-        return self._coins.describe()
+        return self._independent.describe()
 
     @cached_property
-    def _coins(self) -> Independent:
+    def _independent(self) -> Independent:
         return Independent(self.n, self.probability())

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..checks import integer, probability
+from ..checks import integer, keep, probability
 from ..keyed import Purpose, rng
 from .base import Ids, Pattern
 from .independent import bernoulli
@@ -34,9 +34,12 @@ class Markov:
     _walk: dict[tuple[int, int], Ids] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        integer("n", self.n, low=1)
-        probability("on", self.on, zero=True, one=False)
-        probability("off", self.off, zero=True, one=False)
+        keep(
+            self,
+            n=integer("n", self.n, low=1),
+            on=probability("on", self.on, zero=True, one=False),
+            off=probability("off", self.off, zero=True, one=False),
+        )
 
     @property
     def share(self) -> float:

@@ -79,7 +79,8 @@ class Trace:
         for place, time, client in zip(where, times, clients_seen, strict=True):
             if client not in id_of:
                 raise InputError(place, client, f"not among the {len(names)} clients given")
-            since = (time - first) // length if rows.clock == "time" else time
+            # A time that lies on the edge of a round up to rounding belongs to the round that begins there.
+            since = (time - first) / length + 1e-9 if rows.clock == "time" else time
             if not since < _MOST_ROUNDS:
                 raise InputError(place, time, f"lies beyond the {_MOST_ROUNDS} rounds that a trace may have")
             round = int(since)
@@ -163,7 +164,11 @@ class _Rows:
 
 def _round(place: str, value: Any) -> int:
     try:
-        return integer(place, int(value) if isinstance(value, str) else value, low=0)
+        if isinstance(value, str):
+            if not (value.isdecimal() and value.isascii()):
+                raise ValueError
+            return int(value)
+        return integer(place, value, low=0)
     except ValueError:
         raise InputError(place, value, "a round, a whole number from 0 up") from None
 
@@ -172,6 +177,8 @@ def _time(place: str, value: Any) -> float:
     try:
         moment = value
         if isinstance(moment, str):
+            if "_" in moment:  # Python would read 1_0 as 10
+                raise ValueError
             try:
                 moment = float(moment)
             except ValueError:

@@ -71,6 +71,8 @@ def participation(measured: Measured, title: str) -> Figure:
     tau.plot(np.arange(rounds), delays.tau, color=COLOURS[0], linewidth=1.0, label=r"$\tau_t$")
     tau.axhline(delays.avg, color=COLOURS[2], linestyle="--", label=rf"$\tau_{{avg}}$ = {delays.avg:.4g}")
     tau.axhline(delays.max, color=COLOURS[1], linestyle=":", label=rf"$\tau_{{max}}$ = {delays.max}")
+    if measured.tau_max_bound is not None:  # in words: it is far above the measured delays as a rule
+        tau.plot([], [], " ", label=rf"lemma: $E[\tau_{{max}}] \leq$ {measured.tau_max_bound:.4g}")
     tau.set_xlim(-0.5, rounds - 0.5)
     tau.set_ylim(bottom=0)
     _dress(tau, "round", "delay in rounds")

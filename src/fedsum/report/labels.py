@@ -1,7 +1,6 @@
 """What metrics are called where people read them."""
 
 LABELS = {
-    "round": "round",
     "train_loss": "train loss",
     "test_accuracy": "test accuracy",
     "error": "distance to the optimum",

@@ -23,6 +23,12 @@ class Measured:
     active: NDArray[np.int64]
     """|S_t| for each round"""
 
+    @property
+    def tau_max_bound(self) -> float | None:
+        """The delay lemma's bound on E[tau_max], where there is one for the pattern."""
+        known = dataclasses.asdict(self.pattern)
+        return theory.delay_bound(T=self.rounds, **known) if self.pattern.case else None
+
 
 def measure(schedule: Schedule, rounds: Iterable[int], seed: int) -> Measured:
     """Goes through `rounds`, a range or a progress bar over one, from 0 on."""
@@ -45,7 +51,7 @@ def measure(schedule: Schedule, rounds: Iterable[int], seed: int) -> Measured:
 
 def summary(measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float) -> dict[str, float | int | None]:
     """What the delays come to: counts, tau, the lemma's bound where there is one, Theorem 1's rates."""
-    delays, known = measured.delays, dataclasses.asdict(measured.pattern)
+    delays = measured.delays
     rates = theory.learning_rates(
         L=L,
         sigma=sigma,
@@ -66,8 +72,8 @@ def summary(measured: Measured, *, K: int, L: float, sigma: float, Delta_f: floa
         "never_seen": int((delays.counts == 0).sum()),
         "tau_max": delays.max,
         "tau_avg": delays.avg,
-        "case": known["case"],
-        "tau_max_bound": theory.delay_bound(T=measured.rounds, **known) if known["case"] else None,
+        "case": measured.pattern.case,
+        "tau_max_bound": measured.tau_max_bound,
         "eta_l": rates.eta_l,
         "eta_g": rates.eta_g,
     }

@@ -51,6 +51,10 @@ class Partition:
             raise InputError("parts", self.parts, "at least one client")
         parts = [_indices(f"parts[{i}]", part) for i, part in enumerate(self.parts)]
         object.__setattr__(self, "parts", parts)
+        together = np.sort(np.concatenate(parts))
+        twice = together[1:][together[1:] == together[:-1]]
+        if len(twice):
+            raise InputError("parts with sample", int(twice[0]), "given twice; every sample goes to one client")
         if self.labels is not None:
             object.__setattr__(self, "labels", _indices("labels", self.labels))
             last = max(int(part.max()) for part in parts)

@@ -1,7 +1,7 @@
 """Bring your own: any torch module, any loss, any clients' data."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +19,13 @@ from .transforms import Augment
 Loss = Callable[[Any, Tensor], Tensor]
 Prepare = Callable[[Tensor, torch.dtype], Tensor]
 
+# Layers that draw nothing at random; whoever uses others pays for keying them, some microseconds a client.
+_CALM = (
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, nn.LayerNorm, nn.Softmax, nn.LogSoftmax),
+    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+)
 _EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 
 
@@ -56,7 +63,7 @@ class Task:
         self,
         model: nn.Module | Callable[[], nn.Module],
         loss: Loss,
-        client_data: ClientData | Sequence[tuple[Tensor, Tensor]],
+        client_data: ClientData | Iterable[tuple[Tensor, Tensor]],
         test_data: tuple[Tensor, Tensor] | None = None,
         *,
         prepare: Prepare | None = None,
@@ -64,28 +71,25 @@ class Task:
         weights: str | ArrayLike | None = None,
         gradient_norm: bool = False,
     ) -> None:
-        data = client_data if isinstance(client_data, ClientData) else _joined(client_data)
+        data = client_data if isinstance(client_data, ClientData) else _joined(list(client_data))
+        _check_data(data, test_data)
         self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
         self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
         self.test_data = test_data
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
-        _refuse_batch_statistics(self._training)
         self._training = copy.deepcopy(self._training).train()
         self._judging = copy.deepcopy(self._training).eval()
-        shapes = {name: p.shape for name, p in self._training.named_parameters()}
+        shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
         if not shapes:
-            raise InputError("model", type(self._training).__name__, "a module with parameters")
+            raise InputError("model", type(self._training).__name__, "a module with parameters to train")
         self._names, self._shapes = list(shapes), list(shapes.values())
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = _scale(weights, self.partition)
         self.scale = self._scale64.to(self.dtype)
-        # Only torch's own layers are known to draw nothing at random unless they are dropout.
-        self.has_dropout = any(
-            isinstance(m, nn.modules.dropout._DropoutNd) or not type(m).__module__.startswith("torch.nn.")
-            for m in self._training.modules()
-        )
+        self.has_dropout = any(type(module) not in _CALM for module in self._training.modules())
+        self._refuse_batch_statistics()
 
     @property
     def n(self) -> int:
@@ -111,7 +115,8 @@ class Task:
         module = self._training
         if self._make:
             module = _under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
-        return torch.cat([p.detach().reshape(-1) for p in module.parameters()]).to(self.device, self.dtype)
+        trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
+        return torch.cat(trained).to(self.device, self.dtype)
 
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
         """Sample numbers [K, B]: a shuffle of the client's samples, continued with another when exhausted.
@@ -151,7 +156,9 @@ class Task:
     def evaluate(self, x: Tensor) -> dict[str, float]:
         found = {"train_loss": self._judge(x, self.inputs, self.targets)[0]}
         if self.test_data:
-            found["test_loss"], found["test_accuracy"] = self._judge(x, *self.test_data)
+            found["test_loss"], accuracy = self._judge(x, *self.test_data)
+            if accuracy is not None:
+                found["test_accuracy"] = accuracy
         if self.gradient_norm:
             found["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
         return found
@@ -182,17 +189,33 @@ class Task:
             yield slice(start, start + size)
 
     @torch.no_grad()
-    def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Mean loss over the samples, and the share that the largest output gets right."""
+    def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float | None]:
+        """Mean loss over the samples, and for class labels the share that the largest output gets right."""
+        labels = targets.dim() == 1 and not targets.is_floating_point()
         parameters = self._parameters(x)
         # Summed on the device in float64: one transfer at the end, and no rounding over many chunks.
         loss, right = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
         for chunk in self._chunks(len(targets)):
             outputs = functional_call(self._judging, parameters, (self._prepared(inputs[chunk]),))
             loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
-            if isinstance(outputs, Tensor) and outputs.dim() == 2:
+            labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
+            if labels:
                 right += (outputs.argmax(1) == targets[chunk]).sum()
-        return float(loss) / len(targets), float(right) / len(targets)
+        return float(loss) / len(targets), float(right) / len(targets) if labels else None
+
+    def _refuse_batch_statistics(self) -> None:
+        """One training batch must leave the module's buffers as they are, or clients would share them unseen."""
+        module = copy.deepcopy(self._training)
+        before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        if not before:
+            return
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module(self._prepared(self.inputs[:2]))
+        for name, buffer in module.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                raise InputError(
+                    f"model.{name}", "a buffer", "changes in training, as batch statistics do; use GroupNorm instead"
+                )
 
     def _full_gradient(self, x: Tensor) -> Tensor:
         """The gradient of f = (1/N) sum_i N w_i f_i at x, dropout off."""
@@ -214,6 +237,9 @@ def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> ClientData:
     for client, pair in enumerate(pairs):
         if len(pair) != 2 or len(pair[0]) != len(pair[1]) or not len(pair[0]):
             raise InputError(f"client_data[{client}]", type(pair).__name__, "inputs and targets of the same samples")
+        shape, first = tuple(pair[0].shape[1:]), tuple(pairs[0][0].shape[1:])
+        if shape != first:
+            raise InputError(f"client_data[{client}] with samples of shape", shape, f"{first}, as client 0's")
     cuts = np.cumsum([len(targets) for _, targets in pairs])
     parts = np.split(np.arange(cuts[-1]), cuts[:-1])
     inputs, targets = (torch.cat([torch.as_tensor(pair[side]) for pair in pairs]) for side in (0, 1))
@@ -222,20 +248,22 @@ def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> ClientData:
     return ClientData(inputs, targets, Partition(parts, labels))
 
 
+def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> None:
+    if len(data.inputs) != len(data.targets):
+        raise InputError("client_data with targets", len(data.targets), f"as many as inputs, {len(data.inputs)}")
+    last = max(int(part.max()) for part in data.partition.parts)
+    if last >= len(data.inputs):
+        raise InputError("client_data.partition with sample", last, f"samples from 0 to {len(data.inputs) - 1}")
+    if test_data is not None:
+        tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
+        if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
+            raise InputError("test_data", type(test_data).__name__, "tensors of inputs and targets, as many of each")
+
+
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every CUDA device too
         return make()
-
-
-def _refuse_batch_statistics(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if getattr(part, "running_mean", None) is not None:
-            raise InputError(
-                f"model.{name}",
-                type(part).__name__,
-                "keeps batch statistics, which clients cannot share; use GroupNorm, or track_running_stats=False",
-            )
 
 
 def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor:
@@ -248,7 +276,10 @@ def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor:
             raise InputError("weights", weights, accepted)
         w = partition.sizes / partition.sizes.sum()
     else:
-        w = np.asarray(weights, dtype=np.float64)
+        try:
+            w = np.asarray(weights, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError("weights", weights, accepted) from None
         if w.shape != (partition.n,) or not (w >= 0).all() or abs(w.sum() - 1) > 1e-6:
             raise InputError("weights", weights, accepted)
     return torch.as_tensor(w * partition.n)

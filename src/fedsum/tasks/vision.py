@@ -38,6 +38,7 @@ def vision(
     init: str = "default",
     augment: str | None = None,
     weights: str | Sequence[float] | None = None,
+    gradient_norm: bool = False,
     refill: bool = False,
     shards_per_client: int = 2,
     seed: int = 0,
@@ -55,6 +56,7 @@ def vision(
       init: "default" (PyTorch's) or "kaiming".
       augment: None, "crop" (out of the image padded by 4), or "crop+flip".
       weights: of the clients in the objective, as for `Task`.
+      gradient_norm: report the squared norm of the full gradient too, as for `Task`.
       refill: give a client that a Dirichlet leaves without samples one of the largest client's.
       shards_per_client: for "shards".
       seed: of the partition.
@@ -73,6 +75,7 @@ def vision(
         prepare=Standardize(images.mean, images.std),
         augment=None if augment is None else _choice("augment", augment, _AUGMENT),
         weights=weights,
+        gradient_norm=gradient_norm,
     )
 
 

@@ -1,0 +1,66 @@
+"""FedAvg rounds in fedsum, timed, driven like its peers.
+
+python fedsum_rounds.py mnist.npz --warmup 2                     # "go N" on stdin
+
+A user's own task: the module, the loss, and each client's tensors. Worker processes, which "auto" would choose too,
+but only after it has seen a round.
+"""
+
+import sys
+
+import torch
+from models import build, tensors, verdict
+from pacing import Pacer, arguments
+from torch import nn
+from workload import Workload
+
+import fedsum
+from fedsum.tasks import Task
+
+
+class Silent(Task):
+    """Nothing is evaluated; the newest model is kept for the verdict."""
+
+    def evaluate(self, x):
+        Silent.newest = x
+        return {"train_loss": 0.0}
+
+
+class Over(Exception):
+    """No more rounds are asked for."""
+
+
+def main():
+    options = arguments(__doc__).parse_args()
+    work = Workload.read(options.workload)
+    recipe, data = work.recipe, tensors(work)
+    task = Silent(build(work.name), nn.functional.cross_entropy, data)
+    pacer = Pacer(options.warmup, options.rounds)
+
+    def on_round(done):
+        pacer.report(pacer.stop(), clients=len(done.active), steps=len(done.active) * recipe.steps)
+        if not pacer.wait():
+            raise Over
+        pacer.start()
+
+    pacer.wait()
+    pacer.start()
+    try:
+        fedsum.simulate(
+            task,
+            fedsum.FedAvg(),
+            fedsum.Uniform(recipe.clients, recipe.cohort),
+            rounds=sys.maxsize,  # on_round ends it
+            local_steps=recipe.steps,
+            eta_l=recipe.lr,
+            batch_size=recipe.batch,
+            eval_every=1,
+            engine="workers",
+            on_round=on_round,
+        )
+    except Over:
+        pacer.say(done=True, rounds=pacer.done, **verdict(work.name, data, task.model(torch.clone(Silent.newest))))
+
+
+if __name__ == "__main__":
+    main()

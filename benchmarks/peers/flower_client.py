@@ -1,0 +1,35 @@
+"""The client of flower_rounds.py. A module of its own, so that Ray's actors import it once and keep its cache:
+what lies in the script itself would travel with every message.
+"""
+
+from functools import cache
+
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from models import batches, build, tensors
+from workload import Workload
+
+app = ClientApp()
+
+
+@cache
+def prepared(path):
+    """This actor's data and model: read and built once, whichever client it plays."""
+    work = Workload.read(path)
+    return work, tensors(work), build(work.name)
+
+
+@app.train()
+def train(message, context):
+    work, data, net = prepared(message.content["config"]["workload"])
+    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    optimizer, steps = torch.optim.SGD(net.parameters(), lr=work.recipe.lr), 0
+    for x, y in batches(*data[context.node_config["partition-id"]], work.name):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        steps += 1
+    # num-examples is the weight in Flower's average: 1 makes it the plain mean, as elsewhere here.
+    reply = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": 1, "steps": steps})}
+    return Message(content=RecordDict(reply), reply_to=message)

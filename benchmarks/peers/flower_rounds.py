@@ -1,0 +1,89 @@
+"""FedAvg rounds in Flower's simulation, timed. Start it where the network is loopback alone: see environments.py.
+
+python flower_rounds.py mnist.npz --warmup 2 --rounds 3
+python flower_rounds.py mnist.npz --warmup 2                     # "go N" on stdin
+
+Set up as Flower's documentation does it: message API, FedAvg, the Simulation Runtime on Ray. (run_simulation is
+the way in from Python; `flwr run` leads to the same runtime.) One core a client, so that every core has an actor,
+which Ray then gives one OpenMP thread. The actors keep data and model between clients.
+"""
+
+import os
+import sys
+import tempfile
+
+from flower_client import app as client_app
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from models import build, tensors, verdict
+from pacing import Pacer, arguments
+from workload import Workload
+
+
+class Finished(Exception):
+    """No more rounds are wanted: Flower's loop has no other way out."""
+
+
+class Paced(FedAvg):
+    """Flower's FedAvg, held before each round. A round lasts from there to the next one's door."""
+
+    def __init__(self, pacer, **kwargs):
+        super().__init__(**kwargs)
+        self.pacer = pacer
+
+    def configure_train(self, server_round, arrays, config, grid):
+        if server_round > 1:
+            self.pacer.report(self.pacer.stop(), clients=self.clients, steps=self.steps)
+        self.arrays = arrays
+        if not self.pacer.wait():
+            raise Finished
+        self.pacer.start()
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round, replies):
+        contents = [reply.content for reply in replies if reply.has_content()]
+        self.clients, self.steps = len(contents), sum(content["metrics"]["steps"] for content in contents)
+        return super().aggregate_train(server_round, replies)
+
+
+def main():
+    parser = arguments(__doc__)
+    parser.add_argument("--cores", type=int, default=1, help="cores (and threads) a client")
+    options = parser.parse_args()
+    path = str(options.workload.resolve())
+    work = Workload.read(path)
+    recipe, net = work.recipe, build(work.name)
+    pacer = Pacer(options.warmup, options.rounds)
+    strategy = Paced(
+        pacer,
+        fraction_train=recipe.cohort / recipe.clients,
+        fraction_evaluate=0.0,
+        min_train_nodes=recipe.cohort,
+        min_available_nodes=recipe.clients,
+    )
+    server_app = ServerApp()
+
+    @server_app.main()
+    def serve(grid, context):
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord(net.state_dict()),
+            train_config=ConfigRecord({"workload": path}),
+            num_rounds=sys.maxsize,
+            timeout=None,
+        )
+
+    with tempfile.TemporaryDirectory(prefix="ray") as scratch:
+        ray = {"num_cpus": len(os.sched_getaffinity(0)), "_node_ip_address": "127.0.0.1", "_temp_dir": scratch}
+        backend = {"init_args": ray, "client_resources": {"num_cpus": options.cores, "num_gpus": 0.0}}
+        try:
+            run_simulation(server_app, client_app, num_supernodes=recipe.clients, backend_config=backend)
+        except Finished:
+            net.load_state_dict(strategy.arrays.to_torch_state_dict())
+            pacer.say(done=True, rounds=pacer.done, **verdict(work.name, tensors(work), net))
+
+
+if __name__ == "__main__":
+    main()
