@@ -17,14 +17,15 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
 
     G is accumulated, never recovered by subtracting two models, which would cancel.
     """
-    x, total, K = plan.start, torch.zeros_like(plan.start), 0
+    # In place, on a copy: for a large model the passes over its vector are a good part of the work.
+    x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
     for batch in batches:
         g = gradient(x, batch)
         total += g
         K += 1
         if plan.step:
-            x = x - plan.step * (g if plan.correction is None else g + plan.correction)
-    return total / K
+            x.sub_(g if plan.correction is None else g + plan.correction, alpha=plan.step)
+    return total.div_(K)
 
 
 def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: int, K: int, batch_size: int) -> Tensor:

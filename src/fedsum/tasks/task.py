@@ -87,7 +87,7 @@ class Task:
         self._names, self._shapes = list(shapes), list(shapes.values())
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = _scale(weights, self.partition)
-        self.scale = self._scale64.to(self.dtype)
+        self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _CALM for module in self._training.modules())
         self._refuse_batch_statistics()
 
@@ -108,7 +108,7 @@ class Task:
             moved.test_data = (self.test_data[0].to(device), self.test_data[1].to(device))
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._judging = copy.deepcopy(self._judging).to(device, dtype)
-        moved.scale = self._scale64.to(device, dtype)
+        moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
         return moved
 
     def init(self, seed: int) -> Tensor:
@@ -144,14 +144,14 @@ class Task:
         x = x.detach().requires_grad_()
         inputs, targets = self.samples(batch.to(self.device))
         if inputs.dim() == 4 and self.device.type == "cpu":
-            inputs = inputs.contiguous(memory_format=torch.channels_last)  # a fifth to a third faster there
+            inputs = _channels_last(inputs)
         (g,) = torch.autograd.grad(self._loss(x, inputs, targets), x)
-        return g * self.scale[client]
+        return g if self.scale is None else g * self.scale[client]
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
         inputs, targets = self.samples(batch)
         each: Tensor = vmap(grad(self._loss), randomness="different")(x, inputs, targets)
-        return each * self.scale[clients][:, None]
+        return each if self.scale is None else each * self.scale[clients][:, None]
 
     def evaluate(self, x: Tensor) -> dict[str, float]:
         found = {"train_loss": self._judge(x, self.inputs, self.targets)[0]}
@@ -227,7 +227,8 @@ class Task:
                 some = samples[chunk]
                 outputs = functional_call(self._judging, self._parameters(x), (self._prepared(self.inputs[some]),))
                 (g,) = torch.autograd.grad(self.loss(outputs, self.targets[some]), x)
-                total += g * (self.scale[client] * len(some) / (len(part) * self.n))
+                weight = 1.0 if self.scale is None else self.scale[client]
+                total += g * (weight * len(some) / (len(part) * self.n))
         return total
 
 
@@ -260,17 +261,28 @@ def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> No
             raise InputError("test_data", type(test_data).__name__, "tensors of inputs and targets, as many of each")
 
 
+def _channels_last(images: Tensor) -> Tensor:
+    """Images with their channels innermost: on a CPU convolutions and pooling are a quarter to a third faster so.
+
+    With one channel the two layouts are the same memory, and torch would take it for the other one: the strides
+    say which is meant.
+    """
+    _, channels, height, width = images.shape
+    inner = images.contiguous(memory_format=torch.channels_last)
+    return inner.as_strided(images.shape, (channels * height * width, 1, channels * width, channels))
+
+
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every CUDA device too
         return make()
 
 
-def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor:
-    """N w_i for each client, in float64."""
+def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor | None:
+    """N w_i for each client, in float64; None where all are 1."""
     accepted = f"None, 'samples', or {partition.n} numbers of at least 0 that sum to 1"
     if weights is None:
-        return torch.ones(partition.n, dtype=torch.float64)
+        return None
     if isinstance(weights, str):
         if weights != "samples":
             raise InputError("weights", weights, accepted)
