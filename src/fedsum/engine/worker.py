@@ -17,6 +17,9 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from .loop import client_work
 
+Job = tuple[int, int, float, bool, int]
+"""client, round, step, whether it is corrected, and which G to write"""
+
 
 def main(descriptor: int) -> None:
     """Serves until the connection ends, be it in the middle of a client: then the parent is gone."""
@@ -24,21 +27,22 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     connection = Connection(descriptor)
     job = _Unpickler(io.BytesIO(connection.recv_bytes())).load()
-    start, correction, G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
-    asked: queue.SimpleQueue[tuple[int, int, float, bool]] = queue.SimpleQueue()
+    start, correction, *G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
+    asked: queue.SimpleQueue[Job] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, asked), daemon=True).start()
     connection.send(None)
     while True:
-        client, t, step, corrected = asked.get()
+        client, t, step, corrected, side = asked.get()
         try:
             plan = LocalPlan(start, step, correction if corrected else None)
-            G.copy_(client_work(job["task"], plan, client, t, **{k: job[k] for k in ("seed", "K", "batch_size")}))
+            key = {name: job[name] for name in ("seed", "K", "batch_size")}
+            G[side].copy_(client_work(job["task"], plan, client, t, **key))
             connection.send(None)
         except Exception:
             connection.send(traceback.format_exc())
 
 
-def _listen(connection: Connection, asked: "queue.SimpleQueue[tuple[int, int, float, bool]]") -> None:
+def _listen(connection: Connection, asked: "queue.SimpleQueue[Job]") -> None:
     while True:
         try:
             asked.put(connection.recv())

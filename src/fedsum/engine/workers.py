@@ -28,6 +28,8 @@ from ..tasks import BaseTask
 from .blocks import reserve
 from .loop import own_plan
 
+_ROLES = ("start", "correction", "G0", "G1")
+"""the vectors that a worker shares with its parent; G takes turns, so that one is read while the other is made"""
 _SHARED_FROM = 2**20  # bytes: smaller tensors are cheaper to copy
 # glibc would give freed memory back to the system and fault it in again at every step.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
@@ -57,7 +59,7 @@ class WorkerEngine:
         try:
             pickled = _pickled(job, folder)
             for number in range(workers):
-                vectors = [_shared(folder / f"worker{number}-{role}", torch.zeros_like(x0)) for role in "scg"]
+                vectors = [_shared(folder / f"worker{number}-{role}", torch.zeros_like(x0)) for role in _ROLES]
                 self._workers.append(_Worker(pickled, folder, number, vectors))
             for worker in self._workers:
                 worker.answer()
@@ -73,19 +75,22 @@ class WorkerEngine:
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         waiting = deque(enumerate(clients.tolist()))
         busy: dict[Connection, tuple[_Worker, int]] = {}
-        for worker in self._workers[: len(waiting)]:
+
+        def hand_out(worker: _Worker, first: bool = False) -> None:
             row, client = waiting.popleft()
-            worker.ask(own_plan(plan, row), client, t)
+            # A start that all clients share stays where it is for the round.
+            worker.ask(own_plan(plan, row), client, t, same_start=plan.start.dim() == 1 and not first)
             busy[worker.connection] = worker, row
+
+        for worker in self._workers[: len(waiting)]:
+            hand_out(worker, first=True)
         while busy:
             for connection in wait(list(busy)):
                 worker, row = busy.pop(connection)  # type: ignore[call-overload]
-                worker.answer()
-                G[row] = worker.G
+                done = worker.answer()
                 if waiting:
-                    row, client = waiting.popleft()
-                    worker.ask(own_plan(plan, row), client, t)
-                    busy[worker.connection] = worker, row
+                    hand_out(worker)  # before the copy: nobody waits for it
+                G[row] = done
         return G
 
     def close(self) -> None:
@@ -106,7 +111,8 @@ class _Worker:
     """The parent's end of one worker process."""
 
     def __init__(self, job: bytes, folder: Path, number: int, vectors: list[Tensor]) -> None:
-        self.start, self.correction, self.G = vectors
+        self.start, self.correction, *self.G = vectors
+        self.side = 0
         ours, theirs = socket.socketpair()
         self.connection = Connection(ours.detach())
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -117,19 +123,22 @@ class _Worker:
             env={**_ALLOCATOR, **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
         theirs.close()
-        vectors_at = [(str(folder / f"worker{number}-{role}"), len(self.G), self.G.dtype) for role in "scg"]
+        d, dtype = len(self.start), self.start.dtype
+        vectors_at = [(str(folder / f"worker{number}-{role}"), d, dtype) for role in _ROLES]
         self.connection.send_bytes(job)
         self.connection.send(vectors_at)
 
-    def ask(self, plan: LocalPlan, client: int, t: int) -> None:
-        self.start.copy_(plan.start)
+    def ask(self, plan: LocalPlan, client: int, t: int, *, same_start: bool) -> None:
+        self.side = 1 - self.side
+        if not same_start:
+            self.start.copy_(plan.start)
         if plan.correction is not None:
             self.correction.copy_(plan.correction)
         with suppress(BrokenPipeError):  # a worker that is gone is noticed when its answer is awaited
-            self.connection.send((client, t, plan.step, plan.correction is not None))
+            self.connection.send((client, t, plan.step, plan.correction is not None, self.side))
 
-    def answer(self) -> None:
-        """Waits until the worker is done; its G is then there."""
+    def answer(self) -> Tensor:
+        """Waits until the worker is done, and returns its G, which the next client's does not overwrite."""
         try:
             trouble = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -140,6 +149,7 @@ class _Worker:
             ) from None
         if trouble:
             raise RuntimeError(f"a worker process failed:\n{trouble}")
+        return self.G[self.side]
 
 
 def _pickled(job: dict[str, Any], folder: Path) -> bytes:
