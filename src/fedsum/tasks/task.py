@@ -143,8 +143,6 @@ class Task:
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
         inputs, targets = self.samples(batch.to(self.device))
-        if inputs.dim() == 4 and self.device.type == "cpu":
-            inputs = _channels_last(inputs)
         (g,) = torch.autograd.grad(self._loss(x, inputs, targets), x)
         return g if self.scale is None else g * self.scale[client]
 
@@ -178,8 +176,10 @@ class Task:
 
     def _prepared(self, inputs: Tensor) -> Tensor:
         if self.prepare is not None:
-            return self.prepare(inputs, self.dtype)
-        return inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+            inputs = self.prepare(inputs, self.dtype)
+        elif inputs.is_floating_point():
+            inputs = inputs.to(self.dtype)
+        return _channels_last(inputs) if inputs.dim() == 4 and self.device.type == "cpu" else inputs
 
     def _chunks(self, samples: int) -> Iterator[slice]:
         sample = self.inputs[0].numel() * self.dtype.itemsize
