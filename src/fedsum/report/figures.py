@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..checks import InputError
-from .files import written_whole
+from ..files import written_whole
 from .labels import LABELS
 from .participation import Measured
 

@@ -3,9 +3,8 @@
 import hashlib
 import io
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checks import InputError, nearest
+from ..files import written_whole
 from ..keyed import Purpose, rng
 
 # Raised when the same set would be decoded to other tensors: an older cache is then refused, not misread.
@@ -275,23 +275,17 @@ def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    part = path.with_name(f".{path.stem}.{secrets.token_hex(8)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch(exist_ok=False)
-        mode = part.stat().st_mode
-        save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
-        part.chmod(mode)  # the writer leaves a file that nobody else may read, and caches are shared
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
+        with written_whole(path) as part:
+            part.touch(exist_ok=False)
+            mode = part.stat().st_mode
+            save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
+            part.chmod(mode)  # the writer leaves a file that nobody else may read, and caches are shared
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"cache file {path}", str(error), "a file that can be written; FEDSUM_CACHE names another folder"
         ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor]:
