@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -6,3 +8,23 @@ import torch
 def one_thread():
     # pytest-xdist already uses every core; tiny vectors gain nothing from more threads.
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def fedsum(monkeypatch, tmp_path, capsys):
+    """Runs the command in an empty folder; returns (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        from fedsum import cli
+
+        monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, arguments)])
+        for console in (cli.out, cli.err):  # consoles look up their stream anew under capsys
+            monkeypatch.setattr(console, "_file", None)
+            monkeypatch.setattr(console, "_width", 120)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run

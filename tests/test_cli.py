@@ -7,27 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsum import cli
-
 PNG = b"\x89PNG"
-
-
-@pytest.fixture
-def fedsum(monkeypatch, tmp_path, capsys):
-    """Runs the command in an empty folder; returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, arguments)])
-        for console in (cli.out, cli.err):  # consoles look up their stream anew under capsys
-            monkeypatch.setattr(console, "_file", None)
-            monkeypatch.setattr(console, "_width", 120)
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
 
 
 def test_demo_writes_a_table_and_a_picture(fedsum, tmp_path):

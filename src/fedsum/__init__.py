@@ -32,6 +32,7 @@ from .participation import (
     Uniform,
     delays,
 )
+from .rates import InverseSqrt
 from .simulate import RoundDone, simulate
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "History",
     "Independent",
     "InputError",
+    "InverseSqrt",
     "LocalPlan",
     "Markov",
     "Pattern",

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import click
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
@@ -16,19 +15,17 @@ from . import theory
 from .algorithms import ALGORITHMS, card
 from .checks import InputError, integer, nearest
 from .checks import seed as check_seed
+from .console import QUIET, Json, err, figure, out, print_path
 from .demo import DEMOS
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
 from .report.labels import LABELS
+from .runs import commands as runs
 from .simulate import RoundDone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-out = Console()
-err = Console(stderr=True)
+runs.add_to(app)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
-# Progress is for people: nothing of it stays, and none of it goes into a log.
-_QUIET: dict[str, Any] = {"transient": True, "disable": not err.is_terminal}
 _INTERRUPTED = 130
 _TRACES = (".csv", ".parquet", ".pq")
 # What a pattern is given if the command line leaves it out: the paper's setting, and a Markov chain of the
@@ -57,34 +54,30 @@ def demo(
     T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
     check_path(picture)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[seen]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, **_QUIET) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=err, **QUIET) as progress:
         bars = {label: progress.add_task(label, total=T, seen="") for label in chosen.algorithms}
 
         def on_round(label: str, done: RoundDone) -> None:
             progress.advance(bars[label])
             if done.metrics:
-                seen = "  ".join(f"{LABELS[c]} {_figure(c, done.metrics[c])}" for c in chosen.columns)
+                seen = "  ".join(f"{LABELS[c]} {figure(c, done.metrics[c])}" for c in chosen.columns)
                 progress.update(bars[label], seen=seen)
 
-        runs = chosen.run(T, on_round)
-    path = save(curves({k: h.metrics for k, h in runs.items()}, chosen.columns, chosen.title), picture)
+        histories = chosen.run(T, on_round)
+    path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
     if as_json:
-        out.print_json(json.dumps({"picture": str(path), "runs": {k: h.rows[-1] for k, h in runs.items()}}))
+        out.print_json(json.dumps({"picture": str(path), "runs": {k: h.rows[-1] for k, h in histories.items()}}))
         return
     table = Table(title=chosen.title, caption=f"after {T} rounds")
     table.add_column("algorithm")
     for head in (*(LABELS[c] for c in chosen.columns), LABELS["communication"], "seconds"):
         table.add_column(head, justify="right")
-    for label, history in runs.items():
+    for label, history in histories.items():
         last = history.rows[-1]
-        seen = [_figure(column, last[column]) for column in chosen.columns]
+        seen = [figure(column, last[column]) for column in chosen.columns]
         table.add_row(label, *seen, f"{last['communication']:,}", f"{last['seconds']:.1f}")
     out.print(table)
-    _print_path("picture", path)
-
-
-def _figure(column: str, value: float) -> str:
-    return f"{value:.1%}" if column.endswith("accuracy") else f"{value:.2g}"
+    print_path("picture", path)
 
 
 @app.command("list")
@@ -153,7 +146,7 @@ def delays(
     check_seed(seed)
     constants: dict[str, Any] = {"K": local_steps, "L": smoothness, "sigma": sigma, "Delta_f": delta_f}
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before, not after, the work
-    measured = measure(schedule, track(range(T), description=title, console=err, **_QUIET), seed)
+    measured = measure(schedule, track(range(T), description=title, console=err, **QUIET), seed)
     found = summary(measured, **constants)
     path = save(participation(measured, f"{title}, {T} rounds"), picture)
     if as_json:
@@ -185,7 +178,7 @@ def delays(
         f" (K = {local_steps}, L = {smoothness:g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
     out.print(table)
-    _print_path("picture", path)
+    print_path("picture", path)
 
 
 def _schedule(pattern: str, given: dict[str, Any], round_length: float | None) -> tuple[Schedule, str]:
@@ -204,11 +197,6 @@ def _schedule(pattern: str, given: dict[str, Any], round_length: float | None) -
     takes = [field.name for field in dataclasses.fields(match) if field.init]  # type: ignore[arg-type]
     schedule = build("pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in takes} | given)
     return schedule, repr(schedule)
-
-
-def _print_path(what: str, path: Path) -> None:
-    # A long path must stay on one line, to be clicked or copied.
-    out.print(f"{what}: {path}", soft_wrap=True, highlight=False)
 
 
 def main() -> None:

@@ -3,23 +3,28 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from .algorithms import Algorithm, Round, State, Traffic, count
-from .checks import InputError, integer, nearest, real
-from .checks import seed as check_seed
-from .engine import ENGINES, Engine, StateBank, arithmetic, choose
+from .algorithms import Algorithm, Round, Traffic, count
+from .checks import InputError
+from .engine import Engine, StateBank, arithmetic, choose
 from .history import History
+from .options import Options
 from .participation import DelayMeter, Ids, Schedule
 from .participation.base import as_ids
-from .tasks import BaseTask
+from .runs.checkpoint import RunState
+from .runs.config import described
+from .runs.recorder import Recorder, recorder
+from .tasks import BaseTask, Quadratic
+from .theory import learning_rates
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,9 @@ def simulate(
     dtype: torch.dtype = torch.float32,
     precision: Literal["fp32", "tf32"] = "fp32",
     deterministic: bool = False,
+    folder: str | Path | None = None,
+    checkpoint_rounds: int | None = None,
+    checkpoint_seconds: float = 60.0,
     on_round: Callable[[RoundDone], None] | None = None,
 ) -> History:
     """Trains `task` with `algorithm` for `rounds` rounds of the participation `schedule`.
@@ -77,118 +85,188 @@ def simulate(
       dtype: of all vectors.
       precision: on CUDA, "fp32" (exact) or "tf32" (factors rounded to 10 bits, faster).
       deterministic: on CUDA, the same bits for the same seed, at some cost; a CPU gives them anyway.
+      folder: where to keep the run: its config, metrics, log, checkpoints and final model. A folder that holds
+        a run already goes on with it, if its config is the same.
+      checkpoint_rounds: a checkpoint every so many rounds.
+      checkpoint_seconds: a checkpoint every so many seconds; Ctrl-C waits for the round's end and writes one too.
       on_round: called after every round.
     """
-    integer("rounds", rounds, low=1)
-    integer("local_steps", local_steps, low=1)
-    integer("batch_size", batch_size, low=1)
-    check_seed(seed)
-    integer("eval_every", eval_every, low=1)
-    integer("eval_last", eval_last, low=0)
-    eta_g = real("eta_g", eta_g, above=0)
+    options = Options(
+        rounds=rounds,
+        local_steps=local_steps,
+        eta_l=eta_l,
+        eta_g=eta_g,
+        batch_size=batch_size,
+        seed=seed,
+        eval_every=eval_every,
+        eval_last=eval_last,
+        eval_model=eval_model,
+        dtype=dtype,
+        precision=precision,
+        deterministic=deterministic,
+        engine=engine,
+        device=device,
+        checkpoint_rounds=checkpoint_rounds,
+        checkpoint_seconds=checkpoint_seconds,
+    )
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
-    if eval_model not in (None, "server", "clients"):
-        raise InputError("eval_model", eval_model, "'server', 'clients' or None")
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError("dtype", dtype, "torch.float32 or torch.float64")
-    if engine not in ENGINES:
-        raise InputError("engine", engine, nearest(str(engine), ENGINES))
-    if precision not in ("fp32", "tf32"):
-        raise InputError("precision", precision, "'fp32' or 'tf32'")
+    where = options.torch_device()
+    with (
+        recorder(folder, lambda: described(task, algorithm, schedule, options), options, where) as record,
+        arithmetic(where, precision, deterministic),
+    ):
+        return _train(_bound(task, where, dtype), algorithm, schedule, options, record, on_round)
 
-    def record(t: int) -> Round:
-        rate = real(f"eta_l({t})", eta_l(t), above=0) if callable(eta_l) else real("eta_l", eta_l, above=0)
-        return Round(t=t, N=task.n, K=local_steps, eta_l=rate, eta_g=eta_g)
+
+def _train(
+    task: BaseTask,
+    algorithm: Algorithm,
+    schedule: Schedule,
+    options: Options,
+    record: Recorder | None,
+    on_round: Callable[[RoundDone], None] | None,
+) -> History:
+    x0 = task.init(options.seed)
+    state = RunState(
+        server=algorithm.init_server(x0, options.record(0, task.n)),
+        clients=StateBank(algorithm.init_client(x0)),
+        memory=StateBank(algorithm.init_row(x0)),
+        meter=DelayMeter(task.n),
+    )
+    judged = options.eval_model or algorithm.eval_model
+    if judged == "clients" and "x" not in state.clients.initial:
+        raise InputError("eval_model", judged, f"{algorithm.name}'s clients keep no model; use 'server'")
 
     def active_in(t: int) -> Ids:
-        return as_ids(f"schedule.active(seed={seed}, round={t})", schedule.active(seed, t), task.n)
+        ids = schedule.active(options.seed, t)
+        return as_ids(f"schedule.active(seed={options.seed}, round={t})", ids, task.n)
 
-    where = _device(device)
-    task = _bound(task, where, dtype)
-    x0 = task.init(seed)
-    server = algorithm.init_server(x0, record(0))
-    clients, memory = StateBank(algorithm.init_client(x0)), StateBank(algorithm.init_row(x0))
-    meter, sent = DelayMeter(task.n), Traffic()
-    eval_model = eval_model or algorithm.eval_model
-    if eval_model == "clients" and "x" not in clients.initial:
-        raise InputError("eval_model", eval_model, f"{algorithm.name}'s clients keep no model; use 'server'")
-    training = judging = 0.0
-
-    def evaluate(done: int) -> dict[str, float]:
-        nonlocal judging
+    def evaluate() -> dict[str, float]:
         started = time.perf_counter()
-        row: dict[str, float] = {"round": done}
-        if eval_model == "clients":
-            row |= task.evaluate(clients.mean("x", task.n))
-            row |= {f"server_{name}": value for name, value in task.evaluate(server["x"]).items()}
+        row: dict[str, float] = {"round": state.done}
+        if judged == "clients":
+            row |= task.evaluate(state.clients.mean("x", task.n))
+            row |= {f"server_{name}": value for name, value in task.evaluate(state.server["x"]).items()}
         else:
-            row |= task.evaluate(server["x"])
-        judging += time.perf_counter() - started
-        row |= {"communication": sent.vectors, "bytes": sent.bytes}
-        row |= {"tau": meter.tau[-1] if done else 0, "seconds": training, "eval_seconds": judging}
+            row |= task.evaluate(state.server["x"])
+        state.judging += time.perf_counter() - started
+        row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
+        row |= {"tau": state.meter.tau[-1] if state.done else 0}
+        row |= {"seconds": state.training, "eval_seconds": state.judging}
+        state.rows.append(row)
+        if record:
+            record.evaluated(row)
         return row
 
-    with (
-        arithmetic(where, precision, deterministic),
-        closing(choose(engine, task, where, seed=seed, K=local_steps, batch_size=batch_size, rounds=rounds)) as work,
-    ):
-        rows = [evaluate(0)]
-        upcoming, diverged = active_in(0), None
-        started = time.perf_counter()
-        for t in range(rounds):
-            active, upcoming = upcoming, active_in(t + 1) if t + 1 < rounds else upcoming[:0]
-            server, traffic = play_round(algorithm, server, clients, memory, active, upcoming, record(t), work)
-            sent += traffic
-            tau, done = meter.update(active), t + 1
-            due = done % eval_every == 0 or done == rounds or done > rounds - eval_last
-            if due:
-                if where.type == "cuda":
-                    torch.cuda.synchronize(where)  # or the evaluation would be charged with the rounds before it
-                training += time.perf_counter() - started
-                rows.append(evaluate(done))
-                started = time.perf_counter()
-            if on_round:
-                called = time.perf_counter()
-                on_round(RoundDone(done, active, tau, rows[-1] if due else None))
-                started += time.perf_counter() - called  # the caller's time is not training
-            if due and not math.isfinite(rows[-1]["train_loss"]):
-                diverged = done
-                remedy = "try a smaller eta_l; fedsum.theory.learning_rates says which is safe"
-                warnings.warn(f"{algorithm.name} diverged by round {done}, and stopped: {remedy}", stacklevel=2)
-                break
-    return History(task, algorithm.name, rows, server, clients, memory, meter.result(), diverged)
+    if record:
+        record.restore(state)
+    diverged = None
+    engine = choose(
+        options.engine,
+        task,
+        x0.device,
+        seed=options.seed,
+        K=options.local_steps,
+        batch_size=options.batch_size,
+        rounds=options.rounds,
+    )
+    with closing(engine) as work:
+        if not state.rows:
+            evaluate()
+        upcoming = active_in(state.done) if state.done < options.rounds else None
+        clock = _Clock(state, x0.device)
+        while upcoming is not None:
+            active, now = upcoming, options.record(state.done, task.n)
+            upcoming = active_in(now.t + 1) if now.t + 1 < options.rounds else None
+            traffic = play_round(algorithm, state, active, upcoming, now, work)
+            state.sent += traffic
+            tau, row = state.meter.update(active), None
+            with clock.halted(exactly=options.evaluates(state.done)):
+                if options.evaluates(state.done):
+                    row = evaluate()
+                if on_round:
+                    on_round(RoundDone(state.done, active, tau, row))
+                if row and not (math.isfinite(row["train_loss"]) and state.server["x"].isfinite().all()):
+                    diverged = state.done
+                    break
+                if record and record.due(state.done):
+                    record.save(state)
+    if diverged is not None:
+        reason = f"{algorithm.name} diverged by round {diverged}, and stopped: {_remedy(task, options, state)}"
+        warnings.warn(reason, stacklevel=3)
+        if record:
+            record.diverged(state, reason)
+    elif record:
+        record.finished(state, task.model(state.server["x"]))
+    delays = state.meter.result()
+    return History(task, algorithm.name, state.rows, state.server, state.clients, state.memory, delays, diverged)
+
+
+class _Clock:
+    """Training time: what evaluations, callers and checkpoints take is not part of it."""
+
+    def __init__(self, state: RunState, device: torch.device) -> None:
+        self._state, self._device = state, device
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def halted(self, exactly: bool) -> Iterator[None]:
+        if exactly and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # or the evaluation would be charged with the rounds before it
+        self._state.training += time.perf_counter() - self._since
+        try:
+            yield
+        finally:
+            self._since = time.perf_counter()
+
+
+def _remedy(task: BaseTask, options: Options, state: RunState) -> str:
+    """What Theorem 1 says for the delays that were measured; L only where the task knows it."""
+    delays = state.meter.result()
+    constants: dict[str, float] = (
+        task.constants() if isinstance(task, Quadratic) else {"L": 1.0, "sigma": 0, "Delta_f": 1}
+    )
+    known = {name: constants[name] for name in ("L", "sigma", "Delta_f")}
+    safe = learning_rates(
+        **known, N=task.n, K=options.local_steps, T=options.rounds, tau_max=delays.max, tau_avg=delays.avg
+    )
+    over_L = "" if isinstance(task, Quadratic) else "/L (L: smoothness of the loss)"
+    return (
+        f"try a smaller eta_l; for the delays so far, tau_max = {delays.max}, theory's rates are"
+        f" eta_l = {safe.eta_l:.3g}{over_L} and eta_g = {safe.eta_g:.3g}"
+    )
 
 
 def play_round(
     algorithm: Algorithm,
-    server: State,
-    clients: StateBank,
-    memory: StateBank,
+    state: RunState,
     active: Ids,
-    upcoming: Ids,
+    upcoming: Ids | None,
     now: Round,
     work: Engine,
-) -> tuple[State, Traffic]:
-    """One round with the cohort stacked: the server's next state and what was sent. Banks are updated.
+) -> Traffic:
+    """One round with the cohort stacked: updates the server and the banks, and returns what was sent.
 
     `upcoming` are the next round's clients, whose states may be fetched while the device works on this one's.
     """
+    clients, memory = state.clients, state.memory
     client, row = clients.gather(active), memory.gather(active)
-    down = algorithm.downlink(server, now)
+    down = algorithm.downlink(state.server, now)
     plan = algorithm.plan(client, down, now)
     G: Tensor = work(plan, active, now.t)
-    clients.expect(upcoming)
-    memory.expect(upcoming)
+    if upcoming is not None:
+        clients.expect(upcoming)
+        memory.expect(upcoming)
     uplink, client = algorithm.report(client, down, plan, G, now)
     contribution, row = algorithm.digest(row, uplink, now)
     total = {name: value.sum(0) for name, value in contribution.items()}
-    server = algorithm.merge(server, total, len(active), now)
-    farewell = algorithm.farewell(server, now)
+    state.server = algorithm.merge(state.server, total, len(active), now)
+    farewell = algorithm.farewell(state.server, now)
     client = algorithm.receive(client, farewell, now)
     clients.scatter(active, client)
     memory.scatter(active, row)
-    return server, (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)
+    return (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)
 
 
 def _bound(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
@@ -204,15 +282,3 @@ def _bound(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask
 
 
 _BOUND: WeakKeyDictionary[BaseTask, dict[Any, BaseTask]] = WeakKeyDictionary()
-
-
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise InputError("device", name, "'auto', 'cpu', 'cuda', or a torch device") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device", str(name), "no CUDA device is here; 'auto' or 'cpu' is")
-    return device

@@ -62,8 +62,7 @@ class AwayBlock(Block):
     def settle(self) -> None:
         for slots, staged, done in self._unwritten:
             done.synchronize()
-            for name, rows in self.rows.items():
-                rows.index_copy_(0, slots, staged[name])
+            self._overwrite(slots, staged)
         self._unwritten.clear()
 
     def _fetched(self, slots: Tensor) -> State:

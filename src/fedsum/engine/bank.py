@@ -10,6 +10,7 @@ from torch import Tensor
 from ..algorithms import State
 from ..participation import Ids
 from .blocks import Block, make_block
+from .frozen import FrozenBank
 from .transfer import on_device
 
 _FEWEST, _LARGEST = 8, 2**30
@@ -68,6 +69,15 @@ class StateBank(Mapping[int, State]):
             block.settle()
             total = total + block.rows[name][: len(self) - first].sum(0).to(total.device)
         return total / n
+
+    def freeze(self) -> FrozenBank:
+        """The bank as it is now, to be read in another thread while this one goes on; one at a time."""
+        frozen = [block.freeze(len(self) - first) for first, block in zip(self._firsts, self._blocks, strict=True)]
+        return FrozenBank(list(self._slot), self.initial, frozen, self._thaw)
+
+    def _thaw(self) -> None:
+        for block in self._blocks:
+            block.thaw()
 
     def _spread(self, clients: Ids) -> Iterator[tuple[Block, Tensor, Tensor]]:
         """Each block that holds some of the cohort: their places in the cohort and their slots in the block."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import State
+from .frozen import FrozenRows
 from .transfer import on_device
 
 _SHARE = 0.5
@@ -22,20 +23,42 @@ class Block:
 
     def __init__(self, rows: State) -> None:
         self.rows = rows
+        self._frozen: FrozenRows | None = None
 
     def read(self, slots: Tensor) -> State:
         """The states in these slots, stacked on the device."""
         return {name: rows.index_select(0, on_device(slots, rows.device)) for name, rows in self.rows.items()}
 
     def write(self, slots: Tensor, state: State) -> None:
-        for name, rows in self.rows.items():
-            rows.index_copy_(0, on_device(slots, rows.device), state[name])
+        self._overwrite(slots, {name: value.to(self.rows[name].device) for name, value in state.items()})
 
     def expect(self, slots: Tensor) -> None:
         """These will be read next. What is at hand anyway needs no preparation."""
 
     def settle(self) -> None:
         """Makes `rows` what was written last."""
+
+    def freeze(self, count: int) -> FrozenRows:
+        """The first `count` rows (or all) as they are now, to be read while others are written; one at a time."""
+        self.settle()
+        count = min(count, *(len(rows) for rows in self.rows.values()))
+        if any(rows.is_cuda for rows in self.rows.values()):
+            # Copied at once: another thread must not touch the device while graphs are captured.
+            return FrozenRows({name: rows[:count].cpu() for name, rows in self.rows.items()}, count)
+        self._frozen = FrozenRows(self.rows, count)
+        return self._frozen
+
+    def thaw(self) -> None:
+        if self._frozen:
+            self._frozen.release()
+            self._frozen = None
+
+    def _overwrite(self, slots: Tensor, state: State) -> None:
+        frozen = self._frozen  # another thread may end it meanwhile
+        if frozen:
+            frozen.keep(slots)
+        for name, rows in self.rows.items():
+            rows.index_copy_(0, on_device(slots, rows.device), state[name])
 
 
 def make_block(rows: int, like: State) -> Block:

@@ -1,5 +1,6 @@
 """The paper's delay metrics, measured as rounds pass."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,24 @@ class DelayMeter:
         self._closed_gaps[active] = np.maximum(self._closed_gaps[active], t - 1 - before)
         self.tau.append(t - self._oldest)
         return self.tau[-1]
+
+    def state(self) -> dict[str, NDArray[np.int64]]:
+        """What `restored` needs; all else follows from it."""
+        tau = np.array(self.tau, dtype=np.int64)
+        kept = {"last": self.last, "counts": self.counts, "closed_gaps": self._closed_gaps}
+        return {"tau": tau, **{name: values.copy() for name, values in kept.items()}}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray[np.int64]]) -> "DelayMeter":
+        """The meter whose state this was."""
+        meter = cls(len(state["last"]))
+        meter.last, meter.counts = state["last"].copy(), state["counts"].copy()
+        meter._closed_gaps = state["closed_gaps"].copy()
+        meter.tau = state["tau"].tolist()
+        rounds = len(meter.tau)
+        meter._waiting = np.bincount(meter.last + 1, minlength=max(64, 2 * (rounds + 1)))
+        meter._oldest = int(meter.last.min())
+        return meter
 
     def result(self) -> Delays:
         tau = np.array(self.tau, dtype=np.int64)

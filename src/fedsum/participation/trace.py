@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +25,12 @@ class Trace:
     Args:
       names: the client of each id; `names[0]` is client 0.
       recorded: its rounds.
+      source: the file it was read from and how, if it was.
     """
 
     names: tuple[str, ...]
     recorded: Explicit
+    source: Mapping[str, Any] | None = None
 
     @classmethod
     def read(
@@ -89,7 +91,8 @@ class Trace:
                 raise InputError(place, client, f"client given twice in round {round}, first at {before}")
         nobody: Ids = np.empty(0, dtype=np.int64)
         recorded = [np.array(sorted(sets[t]), dtype=np.int64) if t in sets else nobody for t in range(max(sets) + 1)]
-        return cls(names=names, recorded=Explicit(len(names), recorded, repeat))
+        source = {"path": str(path.resolve()), "round_length": round_length, "clients": clients, "repeat": repeat}
+        return cls(names=names, recorded=Explicit(len(names), recorded, repeat), source=source)
 
     @property
     def n(self) -> int:

@@ -43,6 +43,7 @@ class Quadratic:
         self.L = float(eigenvalues.max())
         self.optimum = torch.linalg.lstsq(A.mean(0), (A @ c[..., None]).mean(0), driver="gelsd").solution[:, 0]
         self.curvature, self.centers = A, c
+        self.recipe: dict[str, Any] | None = None
 
     @classmethod
     def random(cls, n: int, d: int, *, noise: float = 0.0, spread: float = 1.0, seed: int = 0) -> "Quadratic":
@@ -61,7 +62,9 @@ class Quadratic:
         q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
         A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)
         centers = spread * draw.standard_normal((n, d))
-        return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise)
+        instance = cls((A + A.transpose(0, 2, 1)) / 2, centers, noise)
+        instance.recipe = {"name": "quadratic", "n": n, "d": d, "noise": noise, "spread": spread, "seed": seed}
+        return instance
 
     @property
     def n(self) -> int:

@@ -89,6 +89,8 @@ class Task:
         self._scale64 = _scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _CALM for module in self._training.modules())
+        self.recipe: dict[str, Any] | None = None
+        """how a file says this task, if one can"""
         self._refuse_batch_statistics()
 
     @property

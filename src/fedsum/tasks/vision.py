@@ -67,7 +67,7 @@ def vision(
     """
     images = data.load(name)
     split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
-    return Task(
+    task = Task(
         _model(images, model, init),
         F.cross_entropy,
         ClientData(images.train_inputs, images.train_targets, split),
@@ -77,6 +77,22 @@ def vision(
         weights=weights,
         gradient_norm=gradient_norm,
     )
+    if not callable(model):
+        task.recipe = {
+            "name": name,
+            "clients": None if partition in images.columns else task.n,
+            "alpha": alpha,
+            "partition": partition,
+            "model": model,
+            "init": init,
+            "augment": augment,
+            "weights": weights,
+            "gradient_norm": gradient_norm,
+            "refill": refill,
+            "shards_per_client": shards_per_client,
+            "seed": seed,
+        }
+    return task
 
 
 def _partition(

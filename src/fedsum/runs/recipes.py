@@ -1,0 +1,291 @@
+"""Tasks, algorithms, schedules and rates as plain tables that a TOML file can hold, and back.
+
+A table says `name` and fields. What is too large to be written down, or has no name, is recorded by a digest: it can
+be compared with what a script brings again, but not rebuilt from the file alone.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..algorithms import ALGORITHMS, Algorithm
+from ..checks import InputError, nearest
+from ..participation import SCHEDULES, Explicit, Schedule, Trace
+from ..rates import RATES, InverseSqrt, PerRound
+from ..registry import build
+from ..tasks import BaseTask, Quadratic, Task, vision
+from ..tasks.data import SOURCES
+
+Table = dict[str, Any]
+_MOST_NUMBERS = 10_000
+"""that are written into a file; beyond it a digest stands for them"""
+_SCRIPT = "is recorded by a digest only: call simulate(folder=...) from the script that began this run"
+TASKS: dict[str, Callable[..., BaseTask]] = {"quadratic": Quadratic.random} | dict.fromkeys(
+    (*SOURCES, "digits"), vision
+)
+_DRAWN = ("dirichlet", "class_dirichlet", "iid", "shards")
+"""partitions with as many clients as are asked for"""
+_ALL_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit}
+
+
+# From objects to tables.
+
+
+def of_task(task: BaseTask) -> Table:
+    recipe: Table | None = getattr(task, "recipe", None)
+    if recipe:
+        return {key: _plain(value, 0) for key, value in recipe.items() if value is not None}
+    data = hashlib.sha256()
+    if isinstance(task, Task):
+        tensors = [task.inputs, task.targets, *(task.test_data or ())]
+        tensors += [torch.from_numpy(part) for part in task.partition.parts]
+        for tensor in (*tensors, task.init(0)):
+            _digest(data, tensor)
+        _digest(data, [getattr(task.loss, "__qualname__", type(task.loss).__qualname__), repr(task.augment)])
+    elif isinstance(task, Quadratic):
+        for value in (task.curvature, task.centers, task.noise):
+            _digest(data, value)
+    else:
+        _digest(data, task.init(0))
+    return {"name": _name(type(task), {}), "n": task.n, "sha256": data.hexdigest()}
+
+
+def of_algorithm(algorithm: Algorithm, rounds: int) -> Table:
+    return _of_object(algorithm, ALGORITHMS, rounds)
+
+
+def of_schedule(schedule: Schedule, rounds: int) -> Table:
+    if isinstance(schedule, Trace):
+        digest = hashlib.sha256()
+        for ids in schedule.recorded.sets:
+            _digest(digest, ids)
+        return {"name": "Trace", **_plain(dict(schedule.source or {}), rounds), "sha256": digest.hexdigest()}
+    return _of_object(schedule, _ALL_SCHEDULES, rounds)
+
+
+def of_rate(eta_l: float | Callable[[int], float], rounds: int) -> Any:
+    if isinstance(eta_l, InverseSqrt):
+        return _of_object(eta_l, RATES, rounds)
+    return _plain(eta_l, rounds)
+
+
+def rate_values(table: Any, rounds: int) -> list[float]:
+    """The rate of every round: two rates are the same if these are."""
+    rate = to_rate(table)
+    return [float(rate(t)) for t in range(rounds)] if callable(rate) else [float(rate)] * rounds
+
+
+def _of_object(thing: Any, table: Mapping[str, type], rounds: int) -> Table:
+    name = _name(type(thing), table)
+    if not dataclasses.is_dataclass(thing):
+        return {"name": name}
+    fields = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
+    return {"name": name, **_plain(fields, rounds)}
+
+
+def _name(cls: type, table: Mapping[str, type]) -> str:
+    """The name in the table, or where to import the class from."""
+    known = next((name for name, found in table.items() if found is cls), None)
+    return known or f"{_FILES.get(cls.__module__, cls.__module__)}:{cls.__qualname__}"
+
+
+def _plain(value: Any, rounds: int) -> Any:
+    """`value` in types that TOML has; a function of the round by its values."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, rounds) for key, each in value.items() if each is not None}
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if callable(value):
+        values = [_plain(value(t), rounds) for t in range(rounds)]
+        if any(each != values[0] for each in values[1:]):
+            return _bounded({"name": "PerRound", "values": values}, values)
+        return values[0]
+    if isinstance(value, Tensor | np.ndarray):
+        return _bounded(value.tolist(), value)
+    if isinstance(value, list | tuple | set | frozenset):
+        listed = [_plain(each, rounds) for each in (sorted(value) if isinstance(value, set | frozenset) else value)]
+        return _bounded(listed, listed)
+    return repr(value)
+
+
+def _bounded(written: Any, values: Any) -> Any:
+    text = json.dumps(values.tolist() if isinstance(values, Tensor | np.ndarray) else values)
+    if text.count(",") < _MOST_NUMBERS:
+        return written
+    return {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _digest(digest: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().contiguous().numpy()
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype} {value.shape};".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    else:
+        digest.update(f"{value!r};".encode())
+
+
+# From tables to objects.
+
+
+def to_task(table: Any) -> BaseTask:
+    name, fields = _split("task", table)
+    _refuse_digest("task", fields)
+    make = _imported("task", name) if ":" in name else TASKS.get(name)
+    if make is None:
+        raise InputError("task", name, f"{nearest(name, TASKS)}; or file.py:function")
+    arguments = fields if make is not vision else {"name": name, **fields}
+    task: BaseTask = _called(f"task {name}", make, arguments)
+    if ":" in name:
+        if not all(hasattr(task, needed) for needed in ("n", "init", "gradients", "evaluate")):
+            raise InputError("task", name, f"a function that returns a task, not {type(task).__name__}")
+        task.recipe = {"name": name, **fields}  # type: ignore[attr-defined]
+    return task
+
+
+def complete_task(table: Any) -> Table:
+    """What `of_task` would say of the task, without making it."""
+    name, fields = _split("task", table)
+    make = TASKS.get(name)
+    if make is None:
+        return {"name": name, **fields}
+    defaults = {each.name: each.default for each in inspect.signature(make).parameters.values()}
+    filled = defaults | {"name": name} | fields
+    if make is vision:
+        filled["clients"] = clients_of(table)
+    return {key: value for key, value in filled.items() if value is not None}
+
+
+def clients_of(table: Any) -> int | None:
+    """N of a task that has not been made yet, where its table says it."""
+    name, fields = _split("task", table)
+    if TASKS.get(name) is not vision:
+        return fields.get("n")
+    natural = fields.get("partition", _DRAWN[0]) not in _DRAWN
+    return None if natural else fields.get("clients", 100)
+
+
+def to_algorithm(table: Any) -> Algorithm:
+    name, fields = _split("algorithm", table)
+    if ":" not in name:
+        return build("algorithm", ALGORITHMS, name, fields)
+    found = _called(f"algorithm {name}", _imported("algorithm", name), fields)
+    if not isinstance(found, Algorithm):
+        raise InputError("algorithm", name, "a class derived from fedsum.Algorithm")
+    return found
+
+
+def to_schedule(table: Any, n: int) -> Schedule:
+    """The schedule for n clients; a table may leave `n` out."""
+    name, fields = _split("schedule", table)
+    if name.lower() == "trace":
+        return _to_trace(fields)
+    fields = {key: _function_or_value(key, value) for key, value in fields.items()}
+    if ":" in name:
+        found = _called(f"schedule {name}", _imported("schedule", name), {"n": n, **fields})
+        if not all(hasattr(found, needed) for needed in ("n", "active", "describe")):
+            raise InputError("schedule", name, "a class with n, active(seed, round) and describe(rounds)")
+        return found  # type: ignore[no-any-return]
+    schedule: Schedule = build("schedule", _ALL_SCHEDULES, name, {"n": n, **fields})
+    return schedule
+
+
+def to_rate(table: Any) -> float | Callable[[int], float]:
+    if isinstance(table, list):
+        return PerRound(table)
+    if not isinstance(table, Mapping):
+        return table  # type: ignore[no-any-return]  # a number, or what Options refuses
+    name, fields = _split("eta_l", table)
+    _refuse_digest("eta_l", fields)
+    return build("eta_l", RATES, name, fields)  # type: ignore[no-any-return]
+
+
+def _to_trace(fields: Table) -> Trace:
+    wanted = fields.pop("sha256", None)
+    trace: Trace = _called("schedule trace", Trace.read, fields)
+    if wanted and of_schedule(trace, 0)["sha256"] != wanted:
+        raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")
+    return trace
+
+
+def _function_or_value(key: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    _refuse_digest(f"schedule.{key}", value)
+    return to_rate(value)
+
+
+def _split(kind: str, table: Any) -> tuple[str, Table]:
+    table = {"name": table} if isinstance(table, str) else table
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise InputError(kind, table, "a name, or a table with a name and fields")
+    return table["name"], {key: value for key, value in table.items() if key != "name"}
+
+
+def _refuse_digest(field: str, fields: Mapping[str, Any]) -> None:
+    if "sha256" in fields:
+        raise InputError(field, fields["sha256"], _SCRIPT)
+
+
+def _called(what: str, make: Callable[..., Any], arguments: Table) -> Any:
+    """`make(**arguments)`, with what it does not take refused by name."""
+    known = inspect.signature(make).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
+    for given, value in arguments.items():
+        if given not in known and not takes_any:
+            raise InputError(f"{what}: {given}", value, f"no such field; {nearest(given, known)}")
+    for each in known.values():
+        if each.default is each.empty and each.name not in arguments and each.kind is not inspect.Parameter.VAR_KEYWORD:
+            raise InputError(f"{what}: {each.name}", None, "is required")
+    return make(**arguments)
+
+
+def _from_file(path: Path) -> ModuleType:
+    name = f"fedsum_from_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        import cloudpickle
+
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"no file {path}")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        # Worker processes cannot import it by this name.
+        cloudpickle.register_pickle_by_value(module)
+        _FILES[name] = str(path)
+    return sys.modules[name]
+
+
+_FILES: dict[str, str] = {}
+"""where modules that have no name of their own were read from"""
+
+
+def _imported(kind: str, name: str) -> Callable[..., Any]:
+    """What `file.py:thing` or `package.module:thing` names."""
+    where, _, thing = name.partition(":")
+    try:
+        module = _from_file(Path(where).resolve()) if where.endswith(".py") else importlib.import_module(where)
+        found = getattr(module, thing)
+    except (ImportError, OSError, AttributeError, ValueError, SyntaxError) as error:
+        raise InputError(kind, name, f"file.py:thing or module:thing that can be imported ({error})") from error
+    if not callable(found):
+        raise InputError(kind, name, f"something to call, not {type(found).__name__}")
+    return found  # type: ignore[no-any-return]

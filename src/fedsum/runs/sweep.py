@@ -1,0 +1,174 @@
+"""Many runs from one file: expanded, run side by side, resumed, reported.
+
+    rounds = 500
+    ...
+    [sweep]
+    "task.name" = ["mnist", "svhn"]
+    algorithm = ["FedAvg", "FedSUM", {name = "FedAU", cutoff = 50}]
+    "eta_l.eta_0, eta_g" = [[0.01, 1.0], [0.001, 10.0]]    # these go together
+    seed = [0, 1, 2]
+
+Every combination is a run, in a folder named after its values.
+"""
+
+import itertools
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..checks import InputError
+from .config import Config, assigned
+from .execute import execute_quietly
+from .folder import CONFIG, read_toml, refuse_difference
+from .interrupt import stop_requests
+from .pools import Pool
+from .recipes import Table
+from .standing import OVER, Standing, standing
+
+SWEEP = "sweep"
+_ATTEMPTS = 3
+"""times a run is begun again after its worker died under it"""
+_LOOK_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a sweep."""
+
+    name: str
+    table: Table
+    folder: Path
+    chosen: dict[str, Any]
+    """the values of the swept settings"""
+
+
+def expand(table: Mapping[str, Any], folder: Path) -> list[Planned]:
+    """All runs of a file, each checked; a file without lists is a single run in the folder itself."""
+    base = {key: value for key, value in table.items() if key != SWEEP}
+    axes = table.get(SWEEP, {})
+    if not isinstance(axes, Mapping):
+        raise InputError(SWEEP, axes, "a table of settings, each with a list of values")
+    choices = [_axis(key, values) for key, values in axes.items()]
+    runs: dict[str, Planned] = {}
+    for combination in itertools.product(*choices):
+        changed = dict(base)
+        chosen: dict[str, Any] = {}
+        for _, settings in combination:
+            for key, value in settings.items():
+                changed, chosen = assigned(changed, key, value), chosen | {key: value}
+        name = "_".join(label for label, _ in combination)
+        if name in runs:
+            raise InputError(SWEEP, name, "the same values twice")
+        Config.of(changed)
+        runs[name] = Planned(name, changed, folder / name, chosen)
+    return list(runs.values())
+
+
+def _axis(key: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
+    """(label, settings) of each value; a key of several names takes rows of values that go together."""
+    names = [name.strip() for name in key.split(",")]
+    if not isinstance(values, list) or not values:
+        raise InputError(f"{SWEEP}.{key}", values, "a list of values")
+    rows = values if len(names) > 1 else [[value] for value in values]
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(names):
+            raise InputError(f"{SWEEP}.{key}", row, f"a list of {len(names)} values, one for each name")
+    columns = [_labels(name, [row[i] for row in rows]) for i, name in enumerate(names)]
+    labels = ["_".join(parts) for parts in zip(*columns, strict=True)]
+    return [(label, dict(zip(names, row, strict=True))) for label, row in zip(labels, rows, strict=True)]
+
+
+def _labels(key: str, values: Sequence[Any]) -> list[str]:
+    """Short names for the values of one setting, fit for a folder."""
+    tables = [value if isinstance(value, Mapping) else {"name": value} for value in values]
+    names = [str(table.get("name", "")) for table in tables]
+    plain = all(isinstance(value, str | Mapping) for value in values)
+    last = key.rpartition(".")[2]
+    labels = []
+    for table, name in zip(tables, names, strict=True):
+        fields = [f"{field}={value}" for field, value in table.items() if field != "name"]
+        label = name if plain else f"{last}={name}"
+        # The name is enough where it tells the values apart.
+        labels.append(label if names.count(name) == 1 else "-".join([label, *fields]))
+    return [re.sub(r"[^A-Za-z0-9.,=+-]+", "-", label)[:80] or "default" for label in labels]
+
+
+def run_all(
+    runs: Sequence[Planned],
+    pool: Pool,
+    *,
+    keep: bool = False,
+    tensorboard: bool = False,
+    on_look: Callable[[Mapping[str, Standing]], None] | None = None,
+) -> dict[str, Standing]:
+    """Runs what is not over yet, and returns how all of them stand.
+
+    Args:
+      runs: what `expand` gave.
+      pool: who does the work.
+      keep: keep the checkpoints of finished runs.
+      tensorboard: write TensorBoard's files too.
+      on_look: told every half second how the runs stand.
+    """
+    stands = standings(runs)
+    by_name = {run.name: run for run in runs}
+    waiting = deque(run.name for run in runs if stands[run.name].state not in OVER)
+    running: dict[Future[Standing], str] = {}
+    begun: Counter[str] = Counter()
+    with pool, stop_requests() as request:
+        while running or (waiting and not request.asked):
+            while waiting and len(running) < pool.width and not request.asked:
+                name = waiting.popleft()
+                begun[name] += 1
+                run = by_name[name]
+                running[pool.submit(execute_quietly, run.table, run.folder, pool.shared, keep, tensorboard)] = name
+            ended = wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done
+            lost = {running[future]: error for future in ended if (error := future.exception())}
+            for future in ended:
+                if not future.exception():
+                    stands[running[future]] = future.result()
+                del running[future]
+            if any(isinstance(error, BrokenExecutor) for error in lost.values()):
+                # One process that dies breaks the pool, and with it what the others were doing.
+                lost |= dict.fromkeys(running.values(), BrokenExecutor())
+                running.clear()
+                pool.renew()
+            for name, error in lost.items():
+                # The worker is gone, not the run: what it had is in its folder.
+                if begun[name] < _ATTEMPTS and not request.asked:
+                    waiting.append(name)
+                else:
+                    reason = f"its worker died, {begun[name]} times now ({type(error).__name__})"
+                    stands[name] = replace(standing(by_name[name].folder), state="failed", reason=reason)
+            if request.asked:
+                pool.ask_to_stop()
+            if on_look:
+                on_look(stands | {name: standing(by_name[name].folder) for name in running.values()})
+    return stands
+
+
+def standings(runs: Sequence[Planned]) -> dict[str, Standing]:
+    """How all of them stand in their folders; an InputError if one of these has other settings."""
+    return {run.name: _before(run) for run in runs}
+
+
+def _before(run: Planned) -> Standing:
+    """How a run stands before the sweep; a folder with other settings is refused, not skipped."""
+    if (run.folder / CONFIG).exists():
+        recorded = read_toml(run.folder / CONFIG)
+        refuse_difference(recorded, Config.of(run.table).table(recorded["schedule"]["n"]), run.folder)
+    return replace(standing(run.folder), reason="")
+
+
+def best(runs: Sequence[Planned], stands: Mapping[str, Standing], by: str) -> Planned:
+    """The run with the best last value: the highest accuracy, or the lowest of anything else."""
+    values = {run.name: stands[run.name].last.get(by) for run in runs if stands[run.name].state == "finished"}
+    found = {name: value for name, value in values.items() if value is not None}
+    if not found:
+        raise InputError("by", by, "no finished run has this metric")
+    chosen = (max if by.endswith("accuracy") else min)(found, key=lambda name: found[name])
+    return next(run for run in runs if run.name == chosen)

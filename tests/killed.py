@@ -1,0 +1,69 @@
+"""A run killed at random instants and resumed each time: `killed.py ALGORITHM FOLDER KILLS SEED`.
+
+Prints the round from which each life began. Children are forked before torch has done anything, so that a life costs
+no import.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+
+import torch
+
+import fedsum
+
+ROUNDS = 400
+
+
+def settings() -> dict:
+    task = fedsum.tasks.vision("digits", clients=25, alpha=0.1)
+    return {
+        "task": task,
+        "schedule": fedsum.Markov(25, on=0.7, off=0.9),
+        "rounds": ROUNDS,
+        "local_steps": 2,
+        "eta_l": fedsum.InverseSqrt(0.05),
+        "batch_size": 8,
+        "eval_every": 7,
+        "engine": "loop",
+        "checkpoint_rounds": 5,
+    }
+
+
+def live(algorithm: str, folder: str, settings: dict) -> None:
+    began = []
+
+    def on_round(done: fedsum.RoundDone) -> None:
+        if not began:
+            began.append(done.round)
+            print("began", done.round - 1, flush=True)
+
+    chosen = getattr(fedsum, algorithm)()
+    fedsum.simulate(algorithm=chosen, folder=folder, on_round=on_round, **settings)
+
+
+def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
+    torch.set_num_threads(1)
+    draw, chosen = random.Random(seed), settings()
+    while True:
+        child = os.fork()
+        if not child:
+            live(algorithm, folder, chosen)
+            os._exit(0)
+        if kills:
+            time.sleep(draw.uniform(0.0, 0.25))
+            os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if not kills:
+            sys.exit(code)
+        if code == -signal.SIGKILL:
+            print("killed", flush=True)
+        kills -= 1
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,458 @@
+"""A run is a folder: it survives whatever happens to its process and its files."""
+
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import fedsum
+from fedsum import InputError, simulate
+from fedsum.runs import checkpoint, tensorfile
+from fedsum.runs.checkpoint import Snapshot
+from fedsum.runs.folder import RunFolder
+from fedsum.runs.standing import rows, standing
+from fedsum.tasks import Quadratic
+
+HERE = Path(__file__).parent
+TIMES = ("seconds", "eval_seconds")
+SETTINGS = {"rounds": 30, "local_steps": 2, "eta_l": 0.05, "seed": 3, "eval_every": 4, "checkpoint_rounds": 5}
+
+
+def go(folder=None, algorithm=None, **changed):
+    task = changed.pop("task", None) or Quadratic.random(9, 6, noise=0.2)
+    schedule = changed.pop("schedule", fedsum.Markov(9, on=0.6, off=0.8))
+    return simulate(task, algorithm or fedsum.FedSUMCR(), schedule, folder=folder, **(SETTINGS | changed))
+
+
+def stop_after(rounds):
+    """An `on_round` that ends the run as a crash would: without a word to the folder."""
+
+    def on_round(done):
+        if done.round == rounds:
+            raise ZeroDivisionError
+
+    return on_round
+
+
+def broken_off(folder, rounds, **changed):
+    with pytest.raises(ZeroDivisionError):
+        go(folder, on_round=stop_after(rounds), **changed)
+
+
+def saved(folder):
+    """The rounds of its checkpoints. One that is due while another is being written comes a little later."""
+    return [int(found) for found in re.findall(r"checkpoint of round (\d+)", (folder / "log").read_text())]
+
+
+def timeless(found):
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in found]
+
+
+def assert_same(one, other):
+    assert timeless(one.rows) == timeless(other.rows)
+    assert all(torch.equal(value, other.server[name]) for name, value in one.server.items())
+    for mine, theirs in ((one.clients, other.clients), (one.memory, other.memory)):
+        assert list(mine) == list(theirs)
+        assert all(torch.equal(v, theirs[i][name]) for i in mine for name, v in mine[i].items())
+    assert np.array_equal(one.delays.tau, other.delays.tau)
+    assert np.array_equal(one.delays.gaps, other.delays.gaps)
+    assert np.array_equal(one.delays.counts, other.delays.counts)
+
+
+# Going on.
+
+
+@pytest.mark.parametrize("kills", [8, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", ["FedSUMCR", "SCAFFOLD", "FedAWE", "MIFA"])
+def test_killed_at_random_instants_it_ends_with_the_same_bits(algorithm, kills, tmp_path):
+    def lives(folder, kills):
+        command = [sys.executable, HERE / "killed.py", algorithm, folder, str(kills), "7"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    lives(tmp_path / "whole", 0)
+    told = lives(tmp_path / "killed", kills)
+    assert told.count("killed") == kills
+    began = set(re.findall(r"began (\d+)", told))
+    assert len(began) > kills / 4  # the kills met the run in many places, not only at its start
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert timeless(rows(whole / "metrics.csv")) == timeless(rows(killed / "metrics.csv"))
+    assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
+    states = [load_file(folder / "checkpoint.safetensors") for folder in (whole, killed)]
+    assert states[0].keys() == states[1].keys()
+    times = ("metrics", "crc32")  # the metrics' text has times in it
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items() if name not in times)
+    assert standing(killed).state == "finished"
+    assert not list(killed.glob(".*.part*"))
+
+
+@pytest.mark.parametrize("algorithm", fedsum.algorithms.ALGORITHMS.values())
+def test_every_algorithm_goes_on_where_it_was(algorithm, tmp_path):
+    broken_off(tmp_path, 17, algorithm=algorithm())
+    assert standing(tmp_path).round == 16
+    newest = saved(tmp_path)[-1]
+    assert_same(go(tmp_path, algorithm=algorithm()), go(algorithm=algorithm()))
+    assert newest >= 5
+    assert f"resumed after round {newest}" in (tmp_path / "log").read_text()
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = go(tmp_path)
+    before = (tmp_path / "metrics.csv").read_text()
+    again = go(tmp_path, on_round=stop_after(1))
+    assert_same(first, again)
+    assert (tmp_path / "metrics.csv").read_text() == before
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.raises(InputError, match="finished and kept no checkpoint"):
+        go(tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == before
+
+
+def test_what_a_folder_holds(tmp_path):
+    history = go(tmp_path)
+    config = tomllib.loads((tmp_path / "config.toml").read_text())
+    assert config["rounds"] == 30
+    assert config["algorithm"] == {"name": "FedSUMCR", "printed_average": False}
+    assert config["schedule"] == {"name": "Markov", "n": 9, "on": 0.6, "off": 0.8}
+    assert config["task"]["name"] == "quadratic"
+    assert config["environment"]["torch"] == torch.__version__
+    assert config["environment"]["device"] == "cpu"
+    assert rows(tmp_path / "metrics.csv") == history.rows
+    assert torch.equal(load_file(tmp_path / "model.safetensors")["x"], history.x)
+    assert not (tmp_path / "checkpoint.previous.safetensors").exists()
+
+
+def test_a_modules_weights_have_their_names(tmp_path):
+    task = fedsum.tasks.vision("digits", clients=9)
+    history = go(tmp_path, task=task, rounds=2)
+    found = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in history.model().state_dict().items())
+
+
+# The same config, or none.
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rounds": 31}, "rounds = 31: the run in"),
+        ({"local_steps": 3}, "local_steps = 3"),
+        ({"eta_l": 0.06}, "eta_l(0) = 0.06: the run in"),
+        ({"eta_l": lambda t: 0.05 if t < 29 else 0.04}, "eta_l(29) = 0.04"),
+        ({"eta_g": 0.5}, "eta_g = 0.5"),
+        ({"batch_size": 5}, "batch_size = 5"),
+        ({"seed": 4}, "seed = 4"),
+        ({"eval_every": 5}, "eval_every = 5"),
+        ({"eval_last": 2}, "eval_last = 2"),
+        ({"eval_model": "server"}, "eval_model = 'server': the run in"),
+        ({"dtype": torch.float64}, "dtype = 'float64'"),
+        ({"precision": "tf32"}, "precision = 'tf32'"),
+        ({"deterministic": True}, "deterministic = True"),
+        ({"algorithm": fedsum.FedSUM()}, "algorithm.name = 'FedSUM'"),
+        ({"algorithm": fedsum.FedSUMCR(printed_average=True)}, "algorithm.printed_average = True"),
+        ({"schedule": fedsum.Markov(9, on=0.6, off=0.81)}, "schedule.off = 0.81"),
+        ({"schedule": fedsum.Uniform(9, 3)}, "schedule.name = 'Uniform'"),
+        ({"task": Quadratic.random(9, 6, noise=0.3)}, "task.noise = 0.3"),
+        ({"task": Quadratic.random(9, 6, noise=0.2, seed=1)}, "task.seed = 1"),
+    ],
+)
+def test_another_config_is_refused_by_the_name_of_its_field(changed, message, tmp_path):
+    broken_off(tmp_path, 7)
+    with pytest.raises(InputError) as caught:
+        go(tmp_path, **changed)
+    assert message in str(caught.value)
+    assert_same(go(tmp_path), go())
+
+
+@pytest.mark.parametrize("changed", [{"engine": "loop"}, {"checkpoint_rounds": 2}, {"checkpoint_seconds": 1.0}])
+def test_how_it_is_computed_may_change(changed, tmp_path):
+    broken_off(tmp_path, 7)
+    assert_same(go(tmp_path, **changed), go())
+
+
+def test_functions_are_compared_by_their_values(tmp_path):
+    broken_off(tmp_path, 7, eta_l=lambda t: 0.05 / np.sqrt(t / 10 + 1))
+    again = go(tmp_path, eta_l=fedsum.InverseSqrt(0.05))
+    assert_same(again, go(eta_l=fedsum.InverseSqrt(0.05)))
+
+
+def test_a_function_as_participation(tmp_path):
+    schedule = fedsum.Independent(9, lambda t: 0.2 + 0.5 * (t % 2))
+    broken_off(tmp_path, 7, schedule=schedule)
+    with pytest.raises(InputError, match=r"schedule\.p\.values"):
+        go(tmp_path, schedule=fedsum.Independent(9, lambda t: 0.2 + 0.6 * (t % 2)))
+    assert_same(go(tmp_path, schedule=schedule), go(schedule=schedule))
+
+
+def test_tasks_without_a_name_are_compared_by_their_data(tmp_path):
+    data = [(torch.randn(20, 3), torch.randint(2, (20,))) for _ in range(9)]
+
+    def task(data):
+        torch.manual_seed(0)
+        return fedsum.tasks.Task(torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, data)
+
+    broken_off(tmp_path, 7, task=task(data))
+    other = [(inputs + (i == 4), targets) for i, (inputs, targets) in enumerate(data)]
+    with pytest.raises(InputError, match=r"task\.sha256"):
+        go(tmp_path, task=task(other))
+    assert_same(go(tmp_path, task=task(data)), go(task=task(data)))
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(InputError, match=r"it has thesis.tex and no config.toml"):
+        go(tmp_path)
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsum.runs.folder._PATIENCE", 0.2)
+    held = RunFolder(tmp_path)
+    with pytest.raises(InputError, match=f"another process writes to it .process {os.getpid()} on"):
+        go(tmp_path)
+    held.close()
+    go(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["file", "file/below", "/proc/nowhere"])
+def test_folders_that_cannot_be(path, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="a folder that can be made and written to"):
+        go(tmp_path / path)
+
+
+# Stopping.
+
+
+def asked(number):
+    """An `on_round` that asks the run to stop in its tenth round."""
+    return lambda done: done.round == 10 and signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(number, tmp_path):
+    with pytest.raises(KeyboardInterrupt) as stop:
+        go(tmp_path, on_round=asked(number), checkpoint_rounds=None)
+    assert str(stop.value) == f"stopped after round 10; go on with: fedsum resume {tmp_path}"
+    assert standing(tmp_path).state == "stopped"
+    began = []
+    assert_same(go(tmp_path, on_round=lambda done: began.append(done.round)), go())
+    assert began[0] == 11
+
+
+def test_ctrl_c_twice_does_not_wait(tmp_path):
+    def on_round(done):
+        if done.round == 10:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, on_round=on_round, checkpoint_rounds=None)
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_diverged_run_keeps_its_last_good_checkpoint(tmp_path):
+    with pytest.warns(UserWarning, match="diverged by round"):
+        history = go(tmp_path, eta_l=1e6, rounds=100, checkpoint_rounds=1, eval_every=10)
+    found = standing(tmp_path)
+    assert (found.state, found.round) == ("diverged", history.diverged)
+    assert "theory's rates are eta_l = " in found.reason
+    assert rows(tmp_path / "metrics.csv")[-1]["round"] == history.diverged
+    kept = load_file(tmp_path / "checkpoint.safetensors")
+    assert kept["server.x"].isfinite().all()
+    assert 0 < len(kept["delays.tau"]) < history.diverged
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_failed_run_says_why(tmp_path):
+    broken_off(tmp_path, 7)
+    assert (standing(tmp_path).state, standing(tmp_path).reason) == ("failed", "ZeroDivisionError")
+
+
+# Files that break.
+
+
+def damages():
+    def cut(share):
+        return lambda data: data[: int(len(data) * share)]
+
+    def flip(share):
+        return lambda data: data[: (at := int(len(data) * share))] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+    yield from ((f"cut to {share}", cut(share)) for share in (0, 0.001, 0.3, 0.999))
+    yield from ((f"flipped at {share}", flip(share)) for share in (0.0, 0.1, 0.5, 0.9999))
+    yield "longer", lambda data: data + b"x"
+    yield "zeros", lambda data: bytes(len(data))
+
+
+@pytest.mark.parametrize(("name", "damage"), list(damages()))
+def test_a_broken_checkpoint_gives_way_to_the_one_before(name, damage, tmp_path):
+    broken_off(tmp_path, 29)
+    before = saved(tmp_path)[-2]
+    newest = tmp_path / "checkpoint.safetensors"
+    newest.write_bytes(damage(newest.read_bytes()))
+    assert_same(go(tmp_path), go())
+    log = (tmp_path / "log").read_text()
+    assert "checkpoint.safetensors cannot be used" in log
+    assert f"resumed after round {before} from checkpoint.previous.safetensors" in log
+
+
+def test_two_broken_checkpoints_are_an_error_and_not_a_new_start(tmp_path):
+    broken_off(tmp_path, 29)
+    for path in tmp_path.glob("checkpoint*"):
+        path.write_bytes(path.read_bytes()[:-5])
+    metrics = (tmp_path / "metrics.csv").read_text()
+    with pytest.raises(InputError, match="no other checkpoint is good"):
+        go(tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == metrics
+
+
+def test_a_broken_metrics_line_is_mended(tmp_path):
+    broken_off(tmp_path, 17)
+    metrics = tmp_path / "metrics.csv"
+    metrics.write_text(metrics.read_text() + "20,0.12\x00")
+    assert [row["round"] for row in rows(metrics)] == [0, 4, 8, 12, 16]
+    assert_same(go(tmp_path), go())
+    assert timeless(rows(metrics)) == timeless(go().rows)
+
+
+def test_a_broken_config_is_refused(tmp_path):
+    broken_off(tmp_path, 7)
+    (tmp_path / "config.toml").write_text("rounds = ")
+    with pytest.raises(InputError, match="a TOML file as fedsum wrote it"):
+        go(tmp_path)
+
+
+def test_a_full_disk_stops_the_run_and_loses_nothing_before(tmp_path, monkeypatch):
+    write, calls = tensorfile.write, []
+
+    def full(path, entries, metadata):
+        write(path, entries, metadata)
+        calls.append(path)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tensorfile, "write", full)
+    with pytest.raises(OSError, match=r"could not be written .No space left on device.; the one before is kept"):
+        go(tmp_path)
+    assert standing(tmp_path).state == "failed"
+    assert "No space left" in standing(tmp_path).reason
+    monkeypatch.undo()
+    assert not list(tmp_path.glob(".*.part*"))
+    assert_same(go(tmp_path), go())
+    assert f"resumed after round {saved(tmp_path)[0]} from checkpoint.safetensors" in (tmp_path / "log").read_text()
+
+
+FULL = """
+import sys, fedsum
+import numpy as np
+task = fedsum.tasks.Quadratic(np.ones((20, 300)), np.random.default_rng(0).standard_normal((20, 300)))
+run = lambda: fedsum.simulate(task, fedsum.FedSUMCR(), fedsum.Cyclic(20, 2), rounds=60, local_steps=1, eta_l=0.1,
+                              folder=sys.argv[1], checkpoint_rounds=1)
+try:
+    run()
+    print("no error")
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    script = tmp_path / "full.py"
+    script.write_text(FULL)
+    inside = f"mount -t tmpfs -o size=96k tmpfs {tmp_path}/disk && {sys.executable} {script} {tmp_path}/disk/run"
+    (tmp_path / "disk").mkdir()
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("no mount namespace can be made here")
+    found = subprocess.run(["unshare", "-rm", "sh", "-c", inside], capture_output=True, text=True, check=True)
+    assert "could not be written (No space left on device); the one before is kept" in found.stdout
+
+
+# Checkpoints while training goes on.
+
+
+def test_a_snapshot_is_of_one_moment_however_late_it_is_written(tmp_path):
+    d, ids = 500_000, np.arange(40)
+    bank = fedsum.engine.StateBank({"h": torch.zeros(d), "E": torch.tensor(0.0, dtype=torch.float64)})
+    bank.scatter(ids, {"h": torch.arange(40.0)[:, None].repeat(1, d), "E": torch.arange(40.0, dtype=torch.float64)})
+    frozen = bank.freeze()
+    draw, pieces = np.random.default_rng(0), []
+    assert frozen.ids == list(range(40))
+    for name in ("E", "h"):
+        for piece in frozen.read(name):
+            pieces.append(piece.clone())
+            some = np.sort(draw.choice(60, 5, replace=False))  # clients of the snapshot, and new ones
+            bank.scatter(some, {"h": torch.full((5, d), -1.0), "E": torch.full((5,), -1.0, dtype=torch.float64)})
+    assert len(pieces) > 4
+    scalars, vectors = (torch.cat([piece for piece in pieces if piece.dim() == dim]) for dim in (1, 2))
+    assert torch.equal(scalars, torch.arange(40.0, dtype=torch.float64))
+    assert torch.equal(vectors, torch.arange(40.0)[:, None].repeat(1, d))
+    frozen.release()
+    assert any((bank[i]["h"] == -1).all() for i in range(40))
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    write = Snapshot.write
+
+    def slow(self, folder):
+        time.sleep(0.3)
+        write(self, folder)
+
+    monkeypatch.setattr(Snapshot, "write", slow)
+    lived = []
+    started = time.monotonic()
+    whole = go(tmp_path, rounds=200, checkpoint_rounds=50, on_round=lambda done: lived.append(time.monotonic()))
+    rounds_meanwhile = sum(moment < started + 0.3 for moment in lived)
+    assert rounds_meanwhile > 52  # the first checkpoint was still being written
+    assert_same(whole, go(rounds=200))
+
+
+def test_tensor_files_are_what_the_library_reads(tmp_path):
+    entries = {
+        "odd": torch.randn(3, 5),
+        "scalar": torch.tensor(1.5, dtype=torch.float64),
+        "long": torch.arange(7),
+        "empty": torch.zeros(0, 4),
+        "bytes": torch.arange(9, dtype=torch.uint8),
+        "yes": torch.tensor([True, False]),
+        "half": torch.randn(3).half(),
+        "turned": torch.randn(4, 6).T,
+    }
+    path = tmp_path / "file.safetensors"
+    tensorfile.write(path, {name: tensorfile.Entry.of(value) for name, value in entries.items()}, {"a": "b"})
+    found = load_file(path)
+    assert all(torch.equal(found[name], value) for name, value in entries.items())
+    with safe_open(path, framework="pt") as file:
+        assert file.metadata() == {"a": "b"}
+    tensorfile.verified(path)
+
+
+def test_checkpoints_come_by_the_clock(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def on_round(done):
+        now[0] += 1.0
+
+    go(tmp_path, checkpoint_rounds=None, checkpoint_seconds=9.5, on_round=on_round)
+    first, *_, last = saved(tmp_path)
+    assert (first, last) == (10, 30)
+
+
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
+    broken_off(tmp_path, 7)
+    path = tmp_path / checkpoint.NAME
+    tensorfile.write(path, {"x": tensorfile.Entry.of(torch.zeros(3))}, {"format": "fedsum checkpoint 99"})
+    with pytest.raises(InputError, match="it says 'fedsum checkpoint 99'"):
+        go(tmp_path)
