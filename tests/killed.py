@@ -33,13 +33,14 @@ def settings() -> dict:
     }
 
 
-def live(algorithm: str, folder: str, settings: dict) -> None:
+def live(algorithm: str, folder: str, settings: dict, told: int) -> None:
     began = []
 
     def on_round(done: fedsum.RoundDone) -> None:
         if not began:
             began.append(done.round)
             print("began", done.round - 1, flush=True)
+            os.write(told, b"!")
 
     chosen = getattr(fedsum, algorithm)()
     fedsum.simulate(algorithm=chosen, folder=folder, on_round=on_round, **settings)
@@ -49,13 +50,20 @@ def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     draw, chosen = random.Random(seed), settings()
     while True:
+        hear, tell = os.pipe()
         child = os.fork()
         if not child:
-            live(algorithm, folder, chosen)
+            live(algorithm, folder, chosen, tell)
             os._exit(0)
+        os.close(tell)
         if kills:
-            time.sleep(draw.uniform(0.0, 0.25))
+            # One in five anywhere, also while it resumes; the others once rounds pass, or a busy machine would
+            # never let it get anywhere.
+            if draw.random() < 0.8:
+                os.read(hear, 1)
+            time.sleep(draw.uniform(0.0, 0.15))
             os.kill(child, signal.SIGKILL)
+        os.close(hear)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if not kills:
             sys.exit(code)

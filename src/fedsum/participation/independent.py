@@ -48,11 +48,13 @@ class Coins:
 
 
 def as_probability(field: str, value: Any, n: int) -> Probability:
-    if np.ndim(value) == 0:
-        return probability(field, value)
     try:
+        if np.ndim(value) == 0:
+            return probability(field, value)
         p = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError):
         raise InputError(field, value, f"a number, or a vector of n = {n} numbers, in (0, 1]") from None
     if p.shape != (n,):
         raise InputError(f"{field} of shape", p.shape, f"a vector of n = {n} probabilities in (0, 1]")

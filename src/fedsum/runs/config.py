@@ -113,9 +113,10 @@ def _read(path: Path, depth: int) -> Table:
         raise InputError("file", str(path), f"valid TOML ({error})") from error
     included = table.pop("include", [])
     merged: Table = {}
-    for name in [included] if isinstance(included, str) else included:
-        if not isinstance(name, str):
-            raise InputError("include", name, "a file name, or a list of them")
+    names = [included] if isinstance(included, str) else included
+    if not isinstance(names, list) or not all(isinstance(name, str) and "\0" not in name for name in names):
+        raise InputError("include", included, "a file name, or a list of them")
+    for name in names:
         merged = overlaid(merged, _read(path.parent / name, depth + 1))
     return overlaid(merged, table)
 

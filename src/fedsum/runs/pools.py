@@ -3,11 +3,14 @@
 import math
 import multiprocessing
 import os
+import queue
 import signal
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
 
 from ..checks import InputError, integer, real
@@ -30,73 +33,103 @@ class Pool(Protocol):
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]: ...
 
-    def renew(self) -> None:
-        """After a worker died."""
-        ...
-
     def ask_to_stop(self) -> None:
         """Every run stops after its round, with a checkpoint."""
         ...
 
 
+class WorkerDied(Exception):
+    """The process that worked on something is gone."""
+
+
 class LocalPool:
-    """Processes of this machine. They are spawned anew, since CUDA and threads do not survive a fork."""
+    """Processes of this machine, each with a pipe of its own: one that dies takes nothing with it but its run.
+
+    They are spawned, since neither CUDA nor threads survive a fork.
+    """
 
     def __init__(self, jobs: int) -> None:
         self.width = integer("jobs", jobs, low=1)
         self.shared = jobs > 1
         self._asked = False
-        self._pool = self._make()
-
-    def _make(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(int(self.width), context, initializer=_begin_worker, initargs=(os.getpid(),))
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
+        self._busy: set[BaseProcess] = set()
+        self._threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(jobs)]
 
     def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        return self._pool.submit(_busy, call, *arguments)
+        future: Future[Any] = Future()
+        self._jobs.put((future, (call, arguments)))
+        return future
 
-    def renew(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = self._make()
+    def _drive(self) -> None:
+        """Hands jobs to one process after the other: another one only if the last has died."""
+        process: BaseProcess | None = None
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            if process is None or not process.is_alive():
+                here, there = _SPAWN.Pipe()
+                process = _SPAWN.Process(target=_serve, args=(there,), daemon=False)
+                process.start()
+                there.close()
+            self._busy.add(process)
+            try:
+                here.send(work)
+                future.set_result(here.recv())
+            except (EOFError, OSError):
+                process.join()
+                future.set_exception(WorkerDied(f"exit code {process.exitcode}"))
+                here.close()
+            finally:
+                self._busy.discard(process)
+        if process is not None:
+            here.close()  # which the process takes as its end
+            process.join()
 
     def ask_to_stop(self) -> None:
         if not self._asked:
             self._asked = True
-            for process in multiprocessing.active_children():
+            for process in list(self._busy):
                 process.terminate()
 
 
-_WORKING = threading.Event()
+_SPAWN = multiprocessing.get_context("spawn")
 
 
-def _busy(call: Callable[..., Any], *arguments: Any) -> Any:
-    _WORKING.set()
-    try:
-        return call(*arguments)
-    finally:
-        _WORKING.clear()
-
-
-def _begin_worker(parent: int) -> None:
+def _serve(connection: Connection) -> None:
+    """A worker: does what it is sent, until the connection ends. If that is in the middle of a run, the parent
+    was killed: the run stops after its round, with a checkpoint."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which asks
-    threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
+    work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    busy = threading.Event()
 
+    def listen() -> None:
+        try:
+            while True:
+                work.put(connection.recv())
+                busy.set()
+        except (EOFError, OSError):
+            if busy.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+            work.put(None)
 
-def _outlive_nobody(parent: int) -> None:
-    """A worker whose parent was killed stops after its round, with a checkpoint, and ends."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    if _WORKING.is_set():
-        os.kill(os.getpid(), signal.SIGTERM)
-    while _WORKING.is_set():
-        time.sleep(0.1)
-    os._exit(1)
+    threading.Thread(target=listen, daemon=True).start()
+    while (job := work.get()) is not None:
+        call, arguments = job
+        result = call(*arguments)
+        busy.clear()
+        with suppress(OSError):  # nobody may be there any more to hear it
+            connection.send(result)
 
 
 class RayPool:
@@ -138,9 +171,6 @@ class RayPool:
         self._references.append(reference)
         future: Future[Any] = reference.future()
         return future
-
-    def renew(self) -> None:
-        """Ray starts new workers by itself."""
 
     def ask_to_stop(self) -> None:
         if not self._asked:

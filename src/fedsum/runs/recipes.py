@@ -216,6 +216,8 @@ def to_rate(table: Any) -> float | Callable[[int], float]:
 
 def _to_trace(fields: Table) -> Trace:
     wanted = fields.pop("sha256", None)
+    if not isinstance(fields.get("path"), str):
+        raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
     trace: Trace = _called("schedule trace", Trace.read, fields)
     if wanted and of_schedule(trace, 0)["sha256"] != wanted:
         raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")

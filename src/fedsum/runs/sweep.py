@@ -15,7 +15,7 @@ import itertools
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def expand(table: Mapping[str, Any], folder: Path) -> list[Planned]:
         for _, settings in combination:
             for key, value in settings.items():
                 changed, chosen = assigned(changed, key, value), chosen | {key: value}
-        name = "_".join(label for label, _ in combination)
+        name = ",".join(label for label, _ in combination)
         if name in runs:
             raise InputError(SWEEP, name, "the same values twice")
         Config.of(changed)
@@ -78,7 +78,7 @@ def _axis(key: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
         if not isinstance(row, list) or len(row) != len(names):
             raise InputError(f"{SWEEP}.{key}", row, f"a list of {len(names)} values, one for each name")
     columns = [_labels(name, [row[i] for row in rows]) for i, name in enumerate(names)]
-    labels = ["_".join(parts) for parts in zip(*columns, strict=True)]
+    labels = [",".join(parts) for parts in zip(*columns, strict=True)]
     return [(label, dict(zip(names, row, strict=True))) for label, row in zip(labels, rows, strict=True)]
 
 
@@ -94,7 +94,7 @@ def _labels(key: str, values: Sequence[Any]) -> list[str]:
         label = name if plain else f"{last}={name}"
         # The name is enough where it tells the values apart.
         labels.append(label if names.count(name) == 1 else "-".join([label, *fields]))
-    return [re.sub(r"[^A-Za-z0-9.,=+-]+", "-", label)[:80] or "default" for label in labels]
+    return [re.sub(r"[^A-Za-z0-9._=+-]+", "-", label)[:80] or "default" for label in labels]
 
 
 def run_all(
@@ -127,22 +127,17 @@ def run_all(
                 run = by_name[name]
                 running[pool.submit(execute_quietly, run.table, run.folder, pool.shared, keep, tensorboard)] = name
             ended = wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done
-            lost = {running[future]: error for future in ended if (error := future.exception())}
             for future in ended:
-                if not future.exception():
-                    stands[running[future]] = future.result()
-                del running[future]
-            if any(isinstance(error, BrokenExecutor) for error in lost.values()):
-                # One process that dies breaks the pool, and with it what the others were doing.
-                lost |= dict.fromkeys(running.values(), BrokenExecutor())
-                running.clear()
-                pool.renew()
-            for name, error in lost.items():
-                # The worker is gone, not the run: what it had is in its folder.
-                if begun[name] < _ATTEMPTS and not request.asked:
-                    waiting.append(name)
+                name = running.pop(future)
+                error = future.exception()
+                if not error:
+                    stands[name] = future.result()
+                elif request.asked:
+                    stands[name] = standing(by_name[name].folder)
+                elif begun[name] < _ATTEMPTS:
+                    waiting.append(name)  # the worker is gone, not the run: what it had is in its folder
                 else:
-                    reason = f"its worker died, {begun[name]} times now ({type(error).__name__})"
+                    reason = f"its worker died, {begun[name]} times now ({type(error).__name__}: {error})"
                     stands[name] = replace(standing(by_name[name].folder), state="failed", reason=reason)
             if request.asked:
                 pool.ask_to_stop()

@@ -20,10 +20,13 @@ class TensorBoard:
         except ImportError:
             accepted = "needs the extra: pip install -c constraints.txt 'fedsum[tensorboard]'"
             raise InputError("tensorboard", str(folder), accepted) from None
-        self._writer = SummaryWriter(str(Path(folder) / "tensorboard"))
-        self._then = then
+        self._make, self._path, self._then = SummaryWriter, str(Path(folder) / "tensorboard"), then
+        self._writer: SummaryWriter | None = None
 
     def __call__(self, done: RoundDone) -> None:
+        if self._writer is None:
+            # Made now, when the folder is the run's. What was written before a resume, and comes again, is dropped.
+            self._writer = self._make(self._path, purge_step=done.round)
         for name, value in (done.metrics or {}).items():
             self._writer.add_scalar(name, value, done.round)
         self._writer.add_scalar("active", len(done.active), done.round)
@@ -31,4 +34,5 @@ class TensorBoard:
             self._then(done)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..checks import InputError, integer, real
+from ..checks import seed as check_seed
 from ..keyed import Purpose, rng
 
 
@@ -58,6 +59,7 @@ class Quadratic:
         """
         integer("n", n, low=1)
         integer("d", d, low=1)
+        check_seed(seed)
         draw = rng(seed, Purpose.PARTITION)
         q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
         A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)

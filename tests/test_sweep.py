@@ -1,0 +1,411 @@
+"""Sweeps: expanded, run side by side, killed, restarted, searched; on this machine and on Ray."""
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedsum import InputError
+from fedsum.runs import config, display, recipes
+from fedsum.runs.pools import LocalPool
+from fedsum.runs.standing import Standing, rows, run_folders, standing
+from fedsum.runs.sweep import best, expand, run_all
+
+HERE = Path(__file__).parent
+TIMES = ("seconds", "eval_seconds")
+SMALL = """
+rounds = 150
+local_steps = 2
+eta_l = 0.05
+eval_every = 5
+checkpoint_rounds = 10
+task = {name = "quadratic", n = 8, d = 200, noise = 0.1}
+algorithm = "FedSUM"
+schedule = {name = "uniform", size = 3}
+"""
+SWEEP = (
+    SMALL
+    + """
+[sweep]
+algorithm = ["FedAvg", "FedSUM-CR", "MIFA", {name = "FedAU", cutoff = 5}]
+schedule = [{name = "uniform", size = 3}, {name = "cyclic", size = 2}, {name = "independent", p = 0.4}]
+seed = [0, 1]
+"""
+)
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def timeless(folder):
+    keep = [{k: v for k, v in row.items() if k not in TIMES} for row in rows(folder / "metrics.csv")]
+    return keep, (folder / "model.safetensors").read_bytes()
+
+
+def command(*arguments):
+    return [sys.executable, "-c", "from fedsum.cli import main; main()", *map(str, arguments)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The sweep of 24 runs, done once without trouble."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    file = written(folder / "sweep.toml", SWEEP)
+    stands = run_all(expand(config.read(file), folder / "runs"), LocalPool(2))
+    assert [stand.state for stand in stands.values()] == ["finished"] * 24
+    return folder / "runs"
+
+
+def assert_same_runs(found, wanted):
+    assert [path.name for path in run_folders(found)] == [path.name for path in run_folders(wanted)]
+    for run in run_folders(found):
+        assert timeless(run) == timeless(wanted / run.name)
+        assert standing(run).state == "finished"
+
+
+def test_a_sweep_killed_and_restarted_completes_each_run_once(tmp_path, undisturbed):
+    file = written(tmp_path / "sweep.toml", SWEEP)
+    arguments = command("run", file, "--folder", tmp_path / "runs", "--jobs", 2)
+
+    def finished():
+        return {path for path in run_folders(tmp_path / "runs") if standing(path).state == "finished"}
+
+    def run_until(count, kill):
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(finished()) < count and process.poll() is None:
+            time.sleep(0.02)
+        kill(process)
+        process.wait()
+
+    run_until(4, lambda process: process.kill())
+    before = len(finished())
+    assert 4 <= before < 24
+    time.sleep(0.1)
+    run_until(before + 5, lambda process: process.send_signal(signal.SIGTERM))
+    done = {path: (path / "metrics.csv").stat().st_mtime_ns for path in finished()}
+    assert before < len(done) < 24
+    assert subprocess.run(arguments, check=False, capture_output=True).returncode == 0
+    assert {path: (path / "metrics.csv").stat().st_mtime_ns for path in done} == done  # not touched again
+    assert_same_runs(tmp_path / "runs", undisturbed)
+    for run in run_folders(tmp_path / "runs"):
+        assert (run / "log").read_text().count("finished after round 150") == 1
+
+
+def test_workers_do_not_outlive_a_killed_sweep(tmp_path):
+    file = written(tmp_path / "sweep.toml", SWEEP.replace("rounds = 150", "rounds = 100000"))
+    process = subprocess.Popen(command("run", file, "--folder", tmp_path / "runs", "--jobs", 2))
+    while not list((tmp_path / "runs").glob("*/checkpoint.safetensors")):
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(standing(run).state == "running" for run in run_folders(tmp_path / "runs")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert {standing(run).state for run in run_folders(tmp_path / "runs")} == {"stopped"}
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path, undisturbed):
+    runs = expand(config.read(written(tmp_path / "sweep.toml", SWEEP)), tmp_path / "runs")
+    killed = []
+
+    def on_look(stands):
+        busy = [run for run in runs if stands[run.name].state == "running"]
+        if busy and (busy[0].folder / "checkpoint.safetensors").exists() and not killed:
+            killed.append(int((busy[0].folder / ".lock").read_text().split()[1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    stands = run_all(runs, LocalPool(2), on_look=on_look)
+    assert killed
+    assert [stand.state for stand in stands.values()] == ["finished"] * 24
+    assert_same_runs(tmp_path / "runs", undisturbed)
+
+
+def test_ray_gives_the_same_numbers_though_a_worker_dies(tmp_path, undisturbed):
+    alone = ["unshare", "-rnpf", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("no namespaces can be made here, and Ray would listen beyond loopback")
+    file = written(tmp_path / "sweep.toml", SWEEP)
+    script = [*alone, sys.executable, HERE / "ray_sweep.py", file, tmp_path / "runs"]
+    found = subprocess.run(script, check=False, capture_output=True, text=True, timeout=300)
+    assert "24 finished, 1 killed" in found.stdout, found.stdout + found.stderr
+    assert_same_runs(tmp_path / "runs", undisturbed)
+
+
+def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp_path, fedsum):
+    trace = tmp_path / "trace.csv"
+    text = SMALL.replace("rounds = 150", "rounds = 5").replace('schedule = {name = "uniform", size = 3}', "")
+    text += f"""
+    [sweep]
+    schedule = ["Uniform", {{name = "Trace", path = "{trace}", clients = 8}}]
+    eta_l = [0.05, 1e30]
+    """
+    text = text.replace('["Uniform",', '[{name = "Uniform", size = 3},')
+    trace.write_text("round,client\n" + "".join(f"{t},{t % 8}\n" for t in range(6)))
+    written(tmp_path / "sweep.toml", text)
+    trace_text = trace.read_text()
+    code, _, error = fedsum("run", "sweep.toml", "--set", "schedule=Uniform", "--folder", "none", "--set", "x=1")
+    assert (code, "x = 1: no such setting" in error) == (2, True)
+    runs = expand(config.read(tmp_path / "sweep.toml"), tmp_path / "runs")
+    trace.write_text("round,client\n0,0\n")  # gone bad after it was checked
+    first = run_all(runs, LocalPool(1))
+    states = {name: stand.state for name, stand in first.items()}
+    assert states == {
+        "Uniform,eta_l=0.05": "finished",
+        "Uniform,eta_l=1e+30": "diverged",
+        "Trace,eta_l=0.05": "failed",
+        "Trace,eta_l=1e+30": "failed",
+    }
+    assert "from 0 to 0" in first["Trace,eta_l=0.05"].reason
+    trace.write_text(trace_text)
+    code, out, _ = fedsum("show", "runs")
+    assert code == 0
+    assert "Trace,eta_l=0.05: failed: round = " in out
+
+
+# Files.
+
+
+def test_expanding():
+    table = config.with_settings({}, [])
+    table = tomllib.loads(SMALL) | {
+        "sweep": {
+            "task.d": [3, 4],
+            "algorithm, eta_l": [["FedAvg", 0.1], [{"name": "FedAU", "cutoff": 7}, 0.2]],
+            "schedule": [{"name": "Uniform", "size": 2}, {"name": "Uniform", "size": 3}],
+        }
+    }
+    runs = expand(table, Path("there"))
+    assert len(runs) == 8
+    assert runs[0].name == "d=3,FedAvg,eta_l=0.1,Uniform-size=2"
+    assert runs[0].folder == Path("there") / runs[0].name
+    last = runs[-1]
+    assert last.table["task"] == {"name": "quadratic", "n": 8, "d": 4, "noise": 0.1}
+    assert last.table["algorithm"] == {"name": "FedAU", "cutoff": 7}
+    assert (last.table["eta_l"], last.table["schedule"]["size"]) == (0.2, 3)
+    assert "sweep" not in last.table
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"algorithm": "FedSUM"}, "sweep.algorithm = 'FedSUM': a list of values"),
+        ({"algorithm": []}, "a list of values"),
+        ({"algorithm": ["FedSUM", "FedSUM"]}, "the same values twice"),
+        ({"algorithm": ["FedSUN"]}, "did you mean 'FedSUM'?"),
+        ({"algorithm, seed": [["FedSUM"]]}, "a list of 2 values"),
+        ({"sed": [1]}, "sed = 1: no such setting; did you mean 'seed'?"),
+        ({"eta_l.eta_0": [1]}, "eta_l is not a table"),
+        ([1], "sweep = [1]: a table"),
+    ],
+)
+def test_sweeps_that_are_refused(sweep, message):
+    with pytest.raises(InputError) as caught:
+        expand(tomllib.loads(SMALL) | {"sweep": sweep}, Path("there"))
+    assert message in str(caught.value)
+
+
+def test_include_and_set(tmp_path):
+    written(tmp_path / "base.toml", SMALL)
+    (tmp_path / "below").mkdir()
+    file = written(tmp_path / "below" / "mine.toml", 'include = "../base.toml"\nrounds = 7\ntask = {d = 9}\n')
+    table = config.with_settings(
+        config.read(file), ["schedule.size=2", "algorithm=FedAvg", "eta_l={name = 'InverseSqrt', eta_0 = 0.5}"]
+    )
+    assert table["rounds"] == 7
+    assert table["task"] == {"name": "quadratic", "n": 8, "d": 9, "noise": 0.1}
+    assert table["schedule"] == {"name": "uniform", "size": 2}
+    assert table["algorithm"] == "FedAvg"
+    assert config.Config.of(table).options.record(0, 8).eta_l == 0.5
+    other = written(tmp_path / "other.toml", 'include = ["base.toml"]\ntask = {name = "digits"}\n')
+    assert config.read(other)["task"] == {"name": "digits"}  # another task: nothing of the one below
+    written(tmp_path / "loop.toml", 'include = "loop.toml"')
+    with pytest.raises(InputError, match="no deeper than"):
+        config.read(tmp_path / "loop.toml")
+
+
+def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
+    written(tmp_path / "base.toml", SMALL)
+    grid = """include = "base.toml"
+    algorithm = "FedAvg"
+    eta_l = {name = "InverseSqrt"}
+    [sweep]
+    "eta_l.eta_0, eta_g" = [[0.0005, 100.0], [0.05, 1.0], [0.01, 5.0]]
+    """
+    written(tmp_path / "grid.toml", grid)
+    code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
+    assert code == 0
+    stands = {run.name: standing(run) for run in run_folders(tmp_path / "found")}
+    winner = min(stands, key=lambda name: stands[name].last["error"])
+    assert f"best: {winner}" in out
+    chosen = tomllib.loads((tmp_path / "found" / "best.toml").read_text())
+    eta_0, eta_g = (float(part.split("=")[1]) for part in winner.split(","))
+    assert chosen == {"eta_l": {"name": "InverseSqrt", "eta_0": eta_0}, "eta_g": eta_g}
+    written(tmp_path / "mine.toml", 'include = ["base.toml", "found/best.toml"]\nrounds = 3\n')
+    code, out, _ = fedsum("run", "mine.toml")
+    assert code == 0
+    used = tomllib.loads((tmp_path / "runs/mine/config.toml").read_text())
+    assert (used["eta_l"]["eta_0"], used["eta_g"]) == (eta_0, eta_g)
+    code, _, error = fedsum("grid", "grid.toml", "--by", "beauty", "--folder", "found")
+    assert (code, "no finished run has this metric" in error) == (2, True)
+
+
+def test_best_is_the_highest_accuracy_and_the_lowest_loss(tmp_path, undisturbed):
+    table = tomllib.loads(SWEEP)
+    runs = expand(table, undisturbed)
+    stands = {run.name: standing(run.folder) for run in runs}
+    assert stands[best(runs, stands, "train_loss").name].last["train_loss"] == min(
+        stand.last["train_loss"] for stand in stands.values()
+    )
+
+
+# The commands.
+
+
+def test_run_show_and_resume(tmp_path, fedsum):
+    written(tmp_path / "one.toml", SMALL)
+    code, out, _ = fedsum("run", "one.toml", "--set", "rounds=20", "--tensorboard")
+    assert code == 0
+    assert "20 of 20" in out
+    assert list((tmp_path / "runs/one/tensorboard").iterdir())
+    code, out, _ = fedsum("show", "runs/one")
+    assert (code, "finished" in out, "quadratic" in out) == (0, True, True)
+    code, out, _ = fedsum("show", "runs/one", "--json")
+    assert '"state": "finished"' in out
+    code, _, error = fedsum("run", "one.toml", "--set", "rounds=30")
+    assert (code, "rounds = 30: the run in runs/one has 20" in error) == (2, True)
+    code, out, _ = fedsum("resume", "runs/one")
+    assert (code, "20 of 20" in out) == (0, True)
+    code, _, error = fedsum("resume", "runs")
+    assert (code, "config.toml or a sweep.toml" in error) == (2, True)
+    code, _, error = fedsum("show", "nowhere")
+    assert (code, "no config.toml is below it" in error) == (2, True)
+    code, out, _ = fedsum("run", "settings")
+    assert (code, "global learning rate" in out) == (0, True)
+
+
+def test_ctrl_c_on_the_command_line(tmp_path):
+    file = written(tmp_path / "one.toml", SMALL.replace("rounds = 150", "rounds = 100000"))
+    process = subprocess.Popen(command("run", file, "--folder", tmp_path / "run"), stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run/checkpoint.safetensors").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped; go on with: fedsum resume {tmp_path / 'run'}" in error
+    assert standing(tmp_path / "run").state == "stopped"
+
+
+def test_the_display_of_a_sweep(undisturbed, monkeypatch):
+    terminal = Console(file=io.StringIO(), width=150, force_terminal=True, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(display, "err", terminal)
+    monkeypatch.setitem(display.QUIET, "disable", False)
+    runs = expand(tomllib.loads(SWEEP), undisturbed)
+    stands = {run.name: standing(run.folder) for run in runs}
+    first = runs[0].name
+    with display.SweepDisplay(runs) as shown:
+        shown(stands | {first: Standing("running", 30, "", {"train_loss": 0.5})})
+        shown._progress.refresh()
+    text = terminal.file.getvalue()
+    assert "23 of 24 runs" in text
+    assert f"{first}" in text
+    assert "30/150" in text
+    assert "train loss 0.5" in text
+
+
+# Tables and objects.
+
+
+MINE = """
+import fedsum
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Mine(fedsum.FedAvg):
+    strength: float = 1.0
+
+@dataclass(frozen=True)
+class Odd:
+    n: int
+    first: int = 0
+
+    def active(self, seed, round):
+        import numpy as np
+        return np.arange(self.first, self.n, 2)
+
+    def describe(self, rounds=None):
+        return fedsum.Pattern(N=self.n)
+
+def task(d=3):
+    return fedsum.tasks.Quadratic.random(6, d, seed=5)
+
+nothing = 7
+"""
+
+
+def test_your_own_in_a_file(tmp_path, fedsum):
+    mine = written(tmp_path / "mine.py", MINE)
+    text = f"""
+    rounds = 4
+    local_steps = 1
+    eta_l = 0.1
+    task = {{name = "{mine}:task", d = 5}}
+    algorithm = {{name = "{mine}:Mine", strength = 2.0}}
+    schedule = {{name = "{mine}:Odd", first = 1}}
+    """
+    written(tmp_path / "run.toml", text)
+    assert fedsum("run", "run.toml")[0] == 0
+    used = tomllib.loads((tmp_path / "runs/run/config.toml").read_text())
+    assert used["task"] == {"name": f"{mine}:task", "d": 5}
+    assert used["algorithm"] == {"name": f"{mine}:Mine", "strength": 2.0}
+    assert used["schedule"] == {"name": f"{mine}:Odd", "n": 6, "first": 1}
+    assert fedsum("resume", "runs/run")[0] == 0
+    for wrong in ("nothing", "missing"):
+        code, _, error = fedsum("run", "run.toml", "--set", f"algorithm={mine}:{wrong}", "--folder", "other")
+        assert code == 2
+        assert error.startswith("error: algorithm = ")
+
+
+def test_tables_and_objects_are_the_same(tmp_path):
+    import fedsum as fs
+
+    trace = written(tmp_path / "trace.csv", "round,client\n0,0\n1,1\n")
+    schedules = [
+        fs.Uniform(9, 2),
+        fs.Independent(9, 0.3),
+        fs.Independent(9, [0.1 * (i + 1) for i in range(9)]),
+        fs.Independent(9, lambda t: 0.1 * (t + 1)),
+        fs.Sine(9, 2),
+        fs.Cyclic(9, 4),
+        fs.Reshuffled(9, 4),
+        fs.Biased(9, group=2),
+        fs.Markov(9, 0.5, 0.6),
+        fs.Explicit(9, [[0, 1], [], [8]], repeat=True),
+        fs.Trace.read(trace, clients=9, repeat=True),
+    ]
+    for schedule in schedules:
+        table = recipes.of_schedule(schedule, 5)
+        again = recipes.to_schedule(table, 9)
+        assert recipes.of_schedule(again, 5) == table
+        assert all((again.active(1, t) == schedule.active(1, t)).all() for t in range(5))
+    for cls in fs.algorithms.ALGORITHMS.values():
+        assert recipes.to_algorithm(recipes.of_algorithm(cls(), 5)) == cls()
+    for table in ({"name": "digits", "clients": 9}, {"name": "quadratic", "n": 3, "d": 2}):
+        assert recipes.of_task(recipes.to_task(table)) == recipes.complete_task(table)
+    trace.write_text("round,client\n0,0\n1,2\n")
+    with pytest.raises(InputError, match="the trace has changed"):
+        recipes.to_schedule(recipes.of_schedule(schedules[-1], 5), 9)
+    long = recipes.of_schedule(fs.Explicit(9, [[0, 1, 2]] * 5000), 5)
+    assert set(long["sets"]) == {"sha256"}
+    with pytest.raises(InputError, match="recorded by a digest only"):
+        recipes.to_schedule(long, 9)
