@@ -12,7 +12,7 @@ from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
 from fedsum.checks import InputError
 from fedsum.report.collect import Collected, collect
-from fedsum.report.facets import COLOURS, DASHES, compared, facets, ordered, styles, values
+from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.figures import save
 from fedsum.report.grids import bars, grid, mean_curve
 from fedsum.report.page import page, payload, render
@@ -257,6 +257,23 @@ def test_grid_of_several_tasks_and_of_what_is_missing(tmp_path):
     assert [ax.get_title() for ax in wide.axes] == ["MNIST", "digits", "", ""]
     assert texts(wide) == []
     assert len(grid(few, compare="task", y="train_loss").axes) == 4
+
+
+def test_a_run_that_blew_up_does_not_decide_the_scale(tmp_path):
+    wild = table(train_loss=[2.0, 1e6, 1e12], test_accuracy=[0.1, 0.1, 0.1])
+    figure = grid([made(tmp_path), made(tmp_path, "FedAvg", metrics=wild, state="diverged")], y="train_loss")
+    (ax,) = figure.axes
+    assert ax.get_ylim()[1] < 3
+    (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
+    assert cross.get_ydata()[0] == ax.get_ylim()[1]
+    lost = grid([made(tmp_path, metrics=wild, state="diverged")], y="train_loss")
+    assert lost.axes[0].get_ylim()[1] > 1e12
+
+
+def test_whole_lines_are_drawn_beneath_broken_ones_and_baselines_beneath_the_family():
+    places = styles(["FedSUM", "FedSUM-CR", "FedSUM-B", "FedAvg", "MIFA"], "algorithm")
+    drawn = sorted(places, key=lambda label: LAYERS.index(places[label]))
+    assert drawn == ["FedAvg", "MIFA", "FedSUM", "FedSUM-CR", "FedSUM-B"]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (10, 3),
     (2.5, 2.5),
 )
+# The order to draw in: the paper's own algorithms over the others, and broken lines over whole ones, which would
+# hide them where curves agree.
+LAYERS = tuple(sorted(range(len(DASHES)), key=lambda place: (place < 3, bool(DASHES[place]), place)))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The paper's figures: panels for tasks and patterns, a curve for each algorithm, mean and band over seeds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,14 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, PercentF
 from ..checks import InputError, integer, nearest
 from ..tasks.partition import Indices, stacked
 from .collect import Collected
-from .facets import DASHES, FACETS, Facets, compared, facets, styles, values
+from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
 from .figures import COLOURS
 from .labels import LABELS
 from .table import COSTS, column, metrics, smaller_is_better
 
 _PANEL = (2.35, 1.75)
 _LEGEND_LINE = 0.2
+_CROSS = "x"
 _TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
 
@@ -57,6 +59,8 @@ def grid(
     axes = figure.subplots(len(rows), len(columns), squeeze=False, sharey="row" if one_scale else False)
     varying = [name for name in FACETS if len(values(known, name)) > 1]
     for i, row in enumerate(rows):
+        held: list[list[float]] = [[] for _ in columns]
+        shown = [""] * len(columns)
         for j, across in enumerate(columns):
             ax, cell = axes[i, j], row | across
             name = cell.pop("y")
@@ -65,7 +69,8 @@ def grid(
                 for run, each in zip(runs, known, strict=True)
                 if all(getattr(each, facet) == value for facet, value in cell.items())
             ]
-            _panel(ax, here, labels, places, compare, x, name, last)
+            held[j] = _panel(ax, here, places, compare, x, name, last)
+            shown[j] = name
             if i == 0:
                 ax.set_title(_head(across, varying), fontsize=_TEXT["title"])
             if i == len(rows) - 1:
@@ -73,12 +78,14 @@ def grid(
             if j == 0 or "y" in across:
                 head, text = _head(row, varying), LABELS.get(name, name)
                 ax.set_ylabel(f"{head}\n{text}" if head else text, fontsize=_TEXT["label"])
+        for j, ax in enumerate(axes[i]):
+            _scale(ax, shown[j], [value for each in held for value in each] if one_scale else held[j])
     handles = [Line2D([], [], label=label, **_look(places[label])) for label in labels]
     if len(labels) > 1:
         figure.legend(
             handles=handles,
             loc="outside lower center",
-            ncols=min(len(labels), max(2, 2 * len(columns))),
+            ncols=math.ceil(len(labels) / math.ceil(len(labels) / max(2, 2 * len(columns)))),
             frameon=False,
             fontsize=_TEXT["label"],
             handlelength=3.2,
@@ -165,41 +172,60 @@ def _head(shown: Mapping[str, str], varying: Sequence[str]) -> str:
 def _panel(
     ax: Axes,
     here: Sequence[tuple[Collected, Facets]],
-    labels: Sequence[str],
     places: Mapping[str, int],
     compare: str,
     x: str,
     y: str,
     last: int | None,
-) -> None:
-    if smaller_is_better(y):
-        ax.set_yscale("log")
-    drawn = False
-    for label in reversed(labels):  # the paper's own come first in every list and are drawn over the others
+) -> list[float]:
+    """Draws the curves; returns the values that the scale is made for, those of runs that held."""
+    held: list[float] = []
+    for label in sorted(places, key=lambda label: LAYERS.index(places[label])):
         group = [run for run, each in here if getattr(each, compare) == label]
         curve = mean_curve(group, x, y, last) if group else pd.DataFrame()
         if curve.empty:
             continue
-        drawn = True
         look = _look(places[label])
         ax.plot(curve["x"], curve["mean"], **look)
         if curve["runs"].max() > 1:
             ax.fill_between(curve["x"], curve["low"], curve["high"], color=look["color"], alpha=0.18, linewidth=0)
         for run in group:
-            if run.state == "diverged" and not (end := mean_curve([run], x, y, last)).empty:
-                ax.plot(end["x"].iloc[-1], end["mean"].iloc[-1], "x", color=look["color"], markersize=5)
-    if not drawn:
+            ends = mean_curve([run], x, y, last)
+            if run.state != "diverged":
+                held += ends["mean"].tolist()
+            elif not ends.empty:
+                ax.plot(
+                    ends["x"].iloc[-1], ends["mean"].iloc[-1], _CROSS, color=look["color"], markersize=5, clip_on=False
+                )
+    if not ax.lines:
         ax.text(0.5, 0.5, "no runs", transform=ax.transAxes, ha="center", va="center", color="0.4", fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=_TEXT["tick"])
     ax.grid(color="0.92", linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=x != "seconds", nbins=4))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=x != "seconds", nbins=5, steps=[1, 2, 2.5, 5, 10]))
     if x != "round":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return held
+
+
+def _scale(ax: Axes, y: str, held: Sequence[float]) -> None:
+    """One that fits the runs that held; one that diverged leaves the picture, with its cross on the edge."""
+    log = smaller_is_better(y)
+    if log:
+        ax.set_yscale("log")
+    fit = [value for value in held if value > 0 or not log]
+    if fit and min(fit) < max(fit):
+        low, high = min(fit), max(fit)
+        room = (high / low) ** 0.05 if log else 0.05 * (high - low)
+        bottom, top = (low / room, high * room) if log else (low - room, high + room)
+        ax.set_ylim(bottom, top)
+        for line in ax.lines:
+            if line.get_marker() == _CROSS:
+                line.set_ydata(np.clip(line.get_ydata(), bottom, top))
     if y.endswith("accuracy"):
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    elif smaller_is_better(y):
+    elif log:
         _plain_ticks(ax)
 
 
@@ -214,4 +240,4 @@ def _plain_ticks(ax: Axes) -> None:
 
 def _look(place: int) -> dict[str, Any]:
     dash = DASHES[place]
-    return {"color": COLOURS[place], "linestyle": (0, dash) if dash else "-", "linewidth": 1.3}
+    return {"color": COLOURS[place], "linestyle": (0, dash) if dash else "-", "linewidth": 1.2 if dash else 1.8}

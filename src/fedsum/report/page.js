@@ -78,12 +78,12 @@ const column = (run, name) => run.columns[name] ?? run.columns[name.replace(/^se
 
 function swatch(name, value) {
   return svg("svg", { width: 34, height: 10, "aria-hidden": "true" },
-    svg("line", { x1: 1, x2: 33, y1: 5, y2: 5, "stroke-width": 2.2, ...look(name, value) }));
+    svg("line", { x1: 1, x2: 33, y1: 5, y2: 5, ...look(name, value) }));
 }
 function look(name, value) {
   const place = D.styles[name][value];
   const dash = D.dashes[place];
-  return { style: `stroke: var(--c${place})`, "stroke-dasharray": dash.length ? dash.map((d) => d * 1.3).join(" ") : null };
+  return { style: `stroke: var(--c${place})`, "stroke-width": dash.length ? 1.6 : 2.2, "stroke-dasharray": dash.length ? dash.map((d) => d * 1.3).join(" ") : null };
 }
 const fill = (name, value) => `fill: var(--c${D.styles[name][value]})`;
 
@@ -288,8 +288,8 @@ function drawPanel(grid, panel, metric, range, task) {
     frame(width, height, x, y, ticksOf(lowX, highX, width / 75, false), ticksOf(...range, 7, log), big, yText, X[state.x].label));
   const inside = svg("g", { "clip-path": `url(#${clip})` });
   const down = (value) => (log && value <= 0 ? height - BOX.bottom : y(value));
-  // The paper's own algorithms come first in every list and are drawn last, over the others.
-  const layers = [...panel.curves].reverse();
+  const layer = (curve) => D.layers.indexOf(D.styles[state.compare][curve.value]);
+  const layers = [...panel.curves].sort((a, b) => layer(a) - layer(b));
   for (const curve of layers) if (curve.points.some((point) => point.runs > 1)) {
     const banded = curve.points;
     const outline = banded.map((p) => [x(p.x), down(p.high)]).concat(banded.map((p) => [x(p.x), down(p.low)]).reverse());

@@ -23,7 +23,7 @@ from ..tasks import vision
 from ..tasks.data import at_hand
 from ..tasks.partition import label_colours
 from .collect import Collected, collect
-from .facets import DASHES, FACETS, Facets, compared, facets, ordered, styles, values
+from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .labels import LABELS
 from .participation import measure
 from .table import COSTS, column, final, metrics, smaller_is_better
@@ -88,6 +88,7 @@ def payload(runs: Sequence[Collected], title: str) -> dict[str, Any]:
         "compare": compared(known),
         "styles": {name: styles(labels[name], name) for name in FACETS},
         "dashes": DASHES,
+        "layers": LAYERS,
         "metrics": [
             {"name": name, "label": _label(name), "percent": name.endswith("accuracy"), "less": smaller_is_better(name)}
             for name in names
