@@ -199,6 +199,17 @@ def _schedule(pattern: str, given: dict[str, Any], round_length: float | None) -
     return schedule, repr(schedule)
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run, or a folder with runs at any depth.")],
+    page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("report.html"),
+) -> None:
+    """One HTML page on all runs in a folder, to explore in a browser without a network."""
+    from .report.page import page as write
+
+    print_path("report", write(folder, page))
+
+
 def main() -> None:
     """Entry point: any refusal of input is one line on standard error and exit code 2."""
     try:

@@ -15,7 +15,8 @@ from ..files import written_whole
 from .labels import LABELS
 from .participation import Measured
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
+# Their yellow, the last one, is darkened: a line of it would be lost on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00")
 _STYLES = ("-", "-", "--", ":", "-.")
 _LOGARITHMIC = ("error", "train_loss")
 

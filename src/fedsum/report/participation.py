@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .. import theory
 from ..participation import DelayMeter, Delays, Pattern, Schedule
 
-_MOST_ROWS, _MOST_COLUMNS = 500, 1000
+_MOST_CELLS = 500, 1000
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,18 @@ class Measured:
         return theory.delay_bound(T=self.rounds, **known) if self.pattern.case else None
 
 
-def measure(schedule: Schedule, rounds: Iterable[int], seed: int) -> Measured:
-    """Goes through `rounds`, a range or a progress bar over one, from 0 on."""
+def measure(
+    schedule: Schedule, rounds: Iterable[int], seed: int, most_cells: tuple[int, int] = _MOST_CELLS
+) -> Measured:
+    """Goes through `rounds`, a range or a progress bar over one, from 0 on; the raster has no more than so many
+    rows and columns."""
     meter = DelayMeter(schedule.n)
     sets = []
     for t in rounds:
         sets.append(schedule.active(seed, t))
         meter.update(sets[-1])
     delays, T = meter.result(), len(sets)
-    height, width = min(schedule.n, _MOST_ROWS), min(T, _MOST_COLUMNS)
+    height, width = min(schedule.n, most_cells[0]), min(T, most_cells[1])
     hits, cells = np.zeros((height, width)), np.zeros((height, width))
     row_of = np.arange(schedule.n) * height // schedule.n
     clients_in_row = np.bincount(row_of, minlength=height)

@@ -134,6 +134,14 @@ def load(name: str) -> Images:
     return Images(name, **split, mean=source.mean, std=source.std, classes=source.classes, columns=tensors)
 
 
+def at_hand(name: str) -> bool:
+    """Whether the set can be loaded without asking the hub."""
+    if name not in SOURCES:
+        return name == "digits"
+    source = SOURCES[name]
+    return (_cache_folder() / f"{name}.safetensors").exists() or all(_given(source, split) for split in source.rows)
+
+
 def _digits() -> Images:
     from sklearn.datasets import load_digits
 
@@ -156,13 +164,18 @@ def _digits() -> Images:
 # Fetching and decoding.
 
 
+def _given(source: Source, split: str) -> Path | None:
+    """The set's file in FEDSUM_DATA, if it is there."""
+    folder = os.environ.get("FEDSUM_DATA")
+    path = Path(folder or "").expanduser() / source.repo / source.path(split)
+    return path if folder and path.is_file() else None
+
+
 def _file(source: Source, split: str) -> Path:
     """The set's file: in FEDSUM_DATA if it is there, else from the hub."""
+    if given := _given(source, split):
+        return given
     wanted = f"{source.repo}/{source.path(split)}"
-    if folder := os.environ.get("FEDSUM_DATA"):
-        path = Path(folder).expanduser() / wanted
-        if path.is_file():
-            return path
     import huggingface_hub
 
     try:

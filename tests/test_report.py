@@ -1,0 +1,417 @@
+"""What is read from run folders, and what is made of it: names, numbers, figures and the page."""
+
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
+
+from fedsum.checks import InputError
+from fedsum.report.collect import Collected, collect
+from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
+from fedsum.report.figures import save
+from fedsum.report.grids import bars, grid, mean_curve
+from fedsum.report.page import page, payload, render
+from fedsum.report.table import final, metrics
+from fedsum.tasks import data
+
+ALGORITHMS = ("FedSUM", "FedAvg", "SCAFFOLD")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report") / "sweep <1>"
+    write_sweep(folder, algorithms=ALGORITHMS, rounds=28)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(sweep):
+    return collect(sweep)
+
+
+def table(rounds=(0, 10, 20), **columns):
+    made = {"train_loss": [2.0, 1.0, 0.5], "test_accuracy": [0.1, 0.5, 0.9], "communication": [0, 30, 60]} | columns
+    return pd.DataFrame({"round": rounds, **made})
+
+
+def made(tmp_path, algorithm="FedSUM", schedule="Uniform", *, metrics=None, state="finished", **config):
+    """A run without a training."""
+    folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+    write_run(folder, configured(algorithm, schedule, **config), table() if metrics is None else metrics, state)
+    return collect(folder)[0]
+
+
+# Reading.
+
+
+def test_collect_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
+    deep = tmp_path / "a" / "b"
+    shutil.copytree(sweep, deep)
+    assert len(collect(tmp_path)) == len(collect(sweep)) == 17
+    (run,) = collect(sweep / "SCAFFOLD-Uniform-1")
+    assert (run.state, run.round, run.reason) == ("diverged", 13, "train loss is inf <i>in</i> round 13")
+    assert run.config["algorithm"] == {"name": "SCAFFOLD"}
+    assert run.metrics["round"].tolist() == [0, 4, 8, 12]
+    assert run.metrics["train_loss"].iloc[0] == pytest.approx(2.3, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("written", "rounds"),
+    [
+        ("round,train_loss\n0,2.5\n10,1.5\n20,0.", [0, 10]),  # unfinished, though it looks like a number
+        ("round,train_loss\n0,2.5\n10,1.5\n20\n", [0, 10]),
+        ("round,train_loss\n0,2.5\n10,1.5\n2\0\0\0,1\n", [0, 10]),
+        ("round,train_loss\n0,2.5\n10,9.0\n10,1.5\n", [0, 10]),  # done again after a restart
+        ("round,train_loss\n0,2.5\n10,\n", [0, 10]),
+        ("round,train_lo", []),
+        ("", []),
+    ],
+)
+def test_metrics_of_a_killed_run_are_read_up_to_the_last_whole_line(tmp_path, written, rounds):
+    run = made(tmp_path)
+    (run.folder / "metrics.csv").write_text(written)
+    (again,) = collect(run.folder)
+    assert again.metrics["round"].tolist() == rounds
+    if "9.0" in written:
+        assert again.metrics["train_loss"].tolist() == [2.5, 1.5]
+
+
+def test_a_run_that_has_only_begun(tmp_path):
+    run = made(tmp_path)
+    (run.folder / "metrics.csv").unlink()
+    (run.folder / "status.toml").unlink()
+    (again,) = collect(run.folder)
+    assert (again.state, again.round, again.reason, len(again.metrics)) == ("unknown", 0, "no status.toml", 0)
+    assert "unknown" in render([again], "begun")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("config.toml", "rounds = ", "config.toml = 'Invalid value"),
+        ("config.toml", "rounds = 3\n", r"config.toml = None: a table \[task\] with a name"),
+        ("status.toml", "state\n", "a TOML file"),
+        ("metrics.csv", "round,train_loss\n0,oops\n10,1.0\n", r"line = '0,oops': 2 numbers: round, train_loss"),
+        ("metrics.csv", "train_loss\n1.0\n", "a column named round"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, file, text, message):
+    run = made(tmp_path)
+    (run.folder / file).write_text(text)
+    with pytest.raises(InputError, match=message):
+        collect(tmp_path)
+
+
+def test_folders_without_runs_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no runs in it: a run is a folder with a config\.toml"):
+        collect(tmp_path)
+    with pytest.raises(InputError, match="a folder with runs in it"):
+        collect(tmp_path / "nowhere")
+
+
+# Names.
+
+
+def test_names_tell_only_what_differs(tmp_path):
+    plain = facets([made(tmp_path), made(tmp_path, seed=1), made(tmp_path, eval_every=2)])
+    assert {str(each) for each in plain} == {str(plain[0])}
+    assert (plain[0].task, plain[0].schedule, plain[0].algorithm) == ("digits", "Uniform (P1)", "FedSUM")
+    assert plain[0].setting == ""
+
+
+def test_probabilities_batches_and_rates_are_told_where_they_vary(tmp_path):
+    ps = [made(tmp_path, schedule="Independent", fields={"n": 20, "p": p}) for p in (0.5, 0.05, 1.0)]
+    assert values(facets(ps), "schedule") == ["Independent p=0.05", "Independent p=0.5", "Independent p=1"]
+    assert compared(facets(ps)) == "schedule"
+    batches = [made(tmp_path, batch_size=size) for size in (128, 8, 16)]
+    assert values(facets(batches), "setting") == ["batch_size=8", "batch_size=16", "batch_size=128"]
+    assert compared(facets(batches)) == "setting"
+    rates = [made(tmp_path, eta_l={"name": "InverseSqrt", "eta_0": eta, "over": 10.0}) for eta in (0.1, 0.01)]
+    assert values(facets(rates), "setting") == ["eta_0=0.01", "eta_0=0.1"]
+    long = [made(tmp_path, schedule="Independent", fields={"n": 5, "p": [0.1] * 4 + [p]}) for p in (0.1, 0.2)]
+    assert len(values(facets(long), "schedule")) == 2
+
+
+def test_what_goes_with_an_algorithm_or_a_task_is_no_setting_of_its_own(tmp_path):
+    other = made(tmp_path, "FedAWE", eta_l=0.5)
+    assert values(facets([made(tmp_path), other]), "setting") == [""]
+    larger = made(tmp_path, fields={"n": 50, "size": 10}, task=TASK | {"name": "mnist", "clients": 50})
+    assert values(facets([made(tmp_path), larger]), "schedule") == ["Uniform (P1)"]
+    reseeded = made(tmp_path, task=TASK | {"seed": 3})
+    assert len(set(facets([made(tmp_path), reseeded]))) == 1
+    alphas = [made(tmp_path, task=TASK | {"alpha": alpha}) for alpha in (1.0, 0.1)]
+    assert values(facets(alphas), "task") == ["digits alpha=0.1", "digits alpha=1"]
+
+
+def test_the_papers_order_and_looks_are_the_same_everywhere(tmp_path, runs):
+    assert values(facets(runs), "algorithm") == ["FedSUM", "SCAFFOLD", "FedAvg"]
+    assert values(facets(runs), "schedule") == ["Uniform (P1)", "Independent (P2)", "Biased"]
+    assert ordered(facets(runs))[1].algorithm == "SCAFFOLD"
+    nine = ["FedSUM", "FedSUM-CR", "FedSUM-B", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA"]
+    assert len({(COLOURS[place], DASHES[place]) for place in styles(nine, "algorithm").values()}) == 9
+    assert styles(["FedAvg", "mine"], "algorithm")["FedAvg"] == styles(nine, "algorithm")["FedAvg"]
+    assert len(set(styles(["FedSUM", "mine", "yours"], "algorithm").values())) == 3
+    assert len(styles([f"p={n}" for n in range(30)], "schedule")) == 30
+
+
+# Numbers.
+
+
+def test_final_values_are_means_and_spreads_over_the_seeds_that_finished(tmp_path):
+    two = [
+        made(tmp_path),
+        made(tmp_path, seed=1, metrics=table(test_accuracy=[0.1, 0.7, 0.7])),
+        made(tmp_path, seed=2, metrics=table(test_accuracy=[0.1, 0.0, 0.0]), state="diverged"),
+    ]
+    (row,) = final(two, last=15).to_dict("records")
+    assert (row["runs"], row["over"], row["finished"], row["diverged"], row["round"]) == (3, 2, 2, 1, 20)
+    assert row["test_accuracy"] == pytest.approx(0.8)
+    assert row["test_accuracy_std"] == pytest.approx(np.sqrt(0.02))
+    assert row["test_accuracy_last"] == pytest.approx(0.7)  # rounds 10 and 20
+    assert row["test_accuracy_last_std"] == pytest.approx(0)
+    assert row["communication"] == 60
+
+
+def test_final_values_of_runs_on_their_way_and_of_none(tmp_path):
+    (row,) = final([made(tmp_path, state="stopped")]).to_dict("records")
+    assert (row["over"], row["finished"], row["round"], row["test_accuracy"]) == (1, 0, 20, 0.9)
+    assert np.isnan(row["test_accuracy_std"])
+    (row,) = final([made(tmp_path, state="diverged")]).to_dict("records")
+    assert row["over"] == 0
+    assert np.isnan(row["test_accuracy"])
+
+
+def test_the_server_model_of_others_is_their_only_one(tmp_path):
+    awe = made(tmp_path, "FedAWE", metrics=table(server_test_accuracy=[0.1, 0.2, 0.3]))
+    both = [made(tmp_path), awe]
+    assert metrics(both) == ["test_accuracy", "train_loss", "server_test_accuracy"]
+    assert final(both)["server_test_accuracy"].tolist() == [0.9, 0.3]
+
+
+def test_mean_curve_over_the_seeds_that_got_there(tmp_path):
+    two = [
+        made(tmp_path, rounds=20),
+        made(tmp_path, seed=1, rounds=20, metrics=table(train_loss=[4.0, 3.0, np.inf], communication=[0, 50, 70])),
+    ]
+    curve = mean_curve(two, "communication", "train_loss")
+    assert curve["x"].tolist() == [0, 40, 60]
+    assert curve["mean"].tolist() == [3.0, 2.0, 0.5]
+    assert (curve["low"].tolist(), curve["high"].tolist()) == ([2.0, 1.0, 0.5], [4.0, 3.0, 0.5])
+    assert curve["runs"].tolist() == [2, 2, 1]
+    assert mean_curve(two, "round", "train_loss", last=11).index.tolist() == [10, 20]
+    assert mean_curve(two, "bytes", "train_loss")["x"].isna().all()
+
+
+# Figures.
+
+
+def texts(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_grid_has_the_papers_layout(runs, tmp_path):
+    figure = grid(runs)
+    assert len(figure.axes) == 6
+    assert [ax.get_title() for ax in figure.axes[:3]] == ["Uniform (P1)", "Independent (P2)", "Biased"]
+    assert [figure.axes[k].get_ylabel() for k in (0, 3)] == ["digits\ntrain loss", "digits\ntest accuracy"]
+    assert [ax.get_xlabel() for ax in figure.axes] == [""] * 3 + ["round"] * 3
+    assert [ax.get_yscale() for ax in figure.axes] == ["log"] * 3 + ["linear"] * 3
+    assert texts(figure) == ["FedSUM", "SCAFFOLD", "FedAvg"]
+    assert {line.get_color() for line in figure.axes[3].lines} == {"#0072B2", "#CC79A7", "#E69F00"}
+    crosses = [line for ax in figure.axes for line in ax.lines if line.get_marker() == "x"]
+    assert [line.get_xdata()[0] for line in crosses] == [12, 12]
+    assert len(figure.axes[0].collections) == 3  # bands
+    for ending in ("png", "pdf"):
+        assert save(figure, tmp_path / f"grid.{ending}").stat().st_size > 1000
+
+
+def test_grid_zooms_on_the_last_rounds_and_counts_communication(runs):
+    figure = grid(runs, x="communication", y="test_accuracy", last=6)
+    assert len(figure.axes) == 3
+    assert figure.axes[0].get_xlabel() == "vectors sent"
+    assert all(len(line.get_xdata()) == 6 for ax in figure.axes for line in ax.lines if line.get_marker() != "x")
+    # 4 clients a round, two vectors each: FedAvg; three: the others
+    assert max(max(line.get_xdata()) for line in figure.axes[0].lines) == 28 * 4 * 3
+
+
+def test_grid_compares_patterns_where_there_is_one_algorithm(runs):
+    one = [run for run in runs if run.config["algorithm"]["name"] == "FedSUM"]
+    figure = grid(one, title="cases")
+    assert texts(figure) == ["Uniform (P1)", "Independent (P2)", "Biased"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["digits\ntrain loss", "digits\ntest accuracy"]
+    assert figure.get_suptitle() == "cases"
+
+
+def test_grid_of_several_tasks_and_of_what_is_missing(tmp_path):
+    mnist = TASK | {"name": "mnist"}
+    few = [made(tmp_path), made(tmp_path, task=mnist), made(tmp_path, "FedAvg", "Biased", task=mnist)]
+    figure = grid(few, y="train_loss")
+    assert [figure.axes[k].get_ylabel() for k in (0, 2)] == ["MNIST\ntrain loss", "digits\ntrain loss"]
+    assert [text.get_text() for text in figure.axes[3].texts] == ["no runs"]
+    wide = grid(few[:2], compare="algorithm")
+    assert [ax.get_title() for ax in wide.axes] == ["MNIST", "digits", "", ""]
+    assert texts(wide) == []
+    assert len(grid(few, compare="task", y="train_loss").axes) == 4
+
+
+def test_a_run_that_blew_up_does_not_decide_the_scale(tmp_path):
+    wild = table(train_loss=[2.0, 1e6, 1e12], test_accuracy=[0.1, 0.1, 0.1])
+    figure = grid([made(tmp_path), made(tmp_path, "FedAvg", metrics=wild, state="diverged")], y="train_loss")
+    (ax,) = figure.axes
+    assert ax.get_ylim()[1] < 3
+    (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
+    assert cross.get_ydata()[0] == ax.get_ylim()[1]
+    lost = grid([made(tmp_path, metrics=wild, state="diverged")], y="train_loss")
+    assert lost.axes[0].get_ylim()[1] > 1e12
+
+
+def test_whole_lines_are_drawn_beneath_broken_ones_and_baselines_beneath_the_family():
+    places = styles(["FedSUM", "FedSUM-CR", "FedSUM-B", "FedAvg", "MIFA"], "algorithm")
+    drawn = sorted(places, key=lambda label: LAYERS.index(places[label]))
+    assert drawn == ["FedAvg", "MIFA", "FedSUM", "FedSUM-CR", "FedSUM-B"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"x": "rounds"}, "x = 'rounds': did you mean 'round'"),
+        ({"y": "accuracy"}, "y = 'accuracy': did you mean 'test_accuracy'"),
+        ({"last": 0}, "last = 0"),
+        ({"compare": "pattern"}, "compare = 'pattern'"),
+    ],
+)
+def test_grid_refuses(runs, options, message):
+    with pytest.raises(InputError, match=message):
+        grid(runs, **options)
+    with pytest.raises(InputError, match="at least one run"):
+        grid([])
+
+
+def test_bars_have_a_panel_a_set():
+    counts = np.array([[3, 0], [1, 2], [0, 4]])
+    figure = bars({"MNIST": counts, "SVHN": 2 * counts})
+    assert [ax.get_title() for ax in figure.axes] == ["MNIST", "SVHN"]
+    assert figure.axes[1].patches[-1].get_data().values.tolist() == [6, 6, 8]
+
+
+# The page as a file.
+
+
+def embedded(text):
+    return json.loads(re.search(r'<script type="application/json" id="payload">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_page_stands_alone_and_nothing_in_it_is_markup_by_accident(sweep, tmp_path):
+    path = page(sweep, tmp_path / "report.html")
+    text = path.read_text()
+    assert set(re.findall(r"https?://[^\"' )]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(?:link|script|img)[^>]+(?:src|href)=[\"'](?!data:)", text)
+    assert "<title>sweep &lt;1&gt;" in text
+    for forbidden in ("<i>in</i>", "<b>done</b>", "<1>", "{{"):
+        assert forbidden not in text
+    held = embedded(text)
+    assert held["runs"][0]["command"] == COMMAND
+    assert len(held["runs"]) == 17
+    assert held["missing"] == ["digits · Biased · SCAFFOLD: seed 1"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):
+    held = payload(runs, "sweep")
+    first = held["runs"][0]
+    expected = next(run for run in runs if run.folder.name == "FedSUM-Uniform-0").metrics
+    assert first["folder"] == "FedSUM-Uniform-0"
+    assert first["columns"]["train_loss"] == pytest.approx(expected["train_loss"].tolist(), rel=1e-5)
+    assert held["rounds"][first["at"]] == expected["round"].tolist()
+    assert max(len(str(value)) for value in first["columns"]["train_loss"]) <= 8
+    uniform, independent, biased = held["participation"]
+    assert (uniform["title"], independent["clients"], biased["rounds"]) == ("Uniform (P1)", 20, 28)
+    assert [row.count("9") for row in zip(*uniform["raster"], strict=True)] == [4] * 28
+    measured = expected.set_index("round")["tau"]
+    assert [uniform["tau"][done - 1] for done in measured.index[1:]] == measured.tolist()[1:]
+    assert uniform["tau_max"] == max(uniform["tau"])
+    (digits,) = held["data"]
+    assert np.array(digits["counts"]).sum() == digits["samples"] == 1500
+    assert held["last"] == 7
+    assert held["targets"]["test_accuracy"]["digits"] > 0.5
+
+
+def test_page_says_what_it_leaves_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSUM_CACHE", str(tmp_path / "none"))
+    monkeypatch.delenv("FEDSUM_DATA", raising=False)
+    trace = made(tmp_path, schedule="Trace", fields={"path": "x.csv"}, task={"name": "mnist", "clients": 20})
+    own = made(tmp_path, task={"name": "quadratic"}, metrics=table(test_accuracy=[np.nan, np.inf, 0.5]))
+    negative = made(tmp_path, task=TASK | {"alpha": -1.0})
+    held = payload([trace, own, negative], "left out")
+    assert "known: Biased" in next(each for each in held["participation"] if each["schedule"] == "Trace")["skipped"]
+    skipped = {each["title"]: each["skipped"] for each in held["data"]}
+    assert skipped["MNIST"] == "mnist is not on this machine."
+    assert skipped["quadratic"] == "quadratic is not on this machine."
+    assert "alpha = -1.0" in skipped["digits"]
+    assert [run["columns"]["test_accuracy"] for run in held["runs"] if run["folder"] == own.folder.name] == [
+        [None, None, 0.5]
+    ]
+
+
+def test_data_is_at_hand_if_given_or_decoded(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSUM_CACHE", str(tmp_path))
+    monkeypatch.setenv("FEDSUM_DATA", str(tmp_path / "given"))
+    assert data.at_hand("digits")
+    assert not data.at_hand("mnist")
+    for split in ("train", "test"):
+        path = tmp_path / "given" / "ylecun" / "mnist" / "mnist" / f"{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert data.at_hand("mnist")
+    (tmp_path / "svhn.safetensors").touch()
+    assert data.at_hand("svhn")
+
+
+def test_a_pattern_of_other_sizes_for_other_tasks_is_drawn_for_each(tmp_path):
+    larger = made(tmp_path, fields={"n": 50, "size": 10}, task={"name": "other"})
+    held = payload([made(tmp_path), larger], "sizes")
+    assert [each["title"] for each in held["participation"]] == ["Uniform (P1), digits", "Uniform (P1), other"]
+
+
+def test_the_papers_largest_figure_stays_small(tmp_path):
+    rounds = np.unique(np.r_[0:2001:10, 1840:2001])
+    noise = np.random.default_rng(0).random((len(rounds), 6))
+    columns = ("train_loss", "test_accuracy", "communication", "bytes", "seconds", "eval_seconds")
+    metrics = pd.DataFrame({"round": rounds, **dict(zip(columns, noise.T, strict=True))})
+    config = configured(rounds=2000, fields={"n": 100, "size": 20})
+    (tmp_path / "config.toml").write_text(toml(config))
+    many = [
+        Collected(tmp_path, config | {"algorithm": {"name": f"A{a}"}, "seed": seed}, metrics, "finished", 2000, "")
+        for a in range(24)
+        for seed in range(3)
+    ]
+    assert len(render(many, "large")) < 4e6
+
+
+def test_page_refuses_before_it_reads(tmp_path, sweep):
+    with pytest.raises(InputError, match=r"a file ending in \.html"):
+        page(sweep, tmp_path / "report.png")
+    with pytest.raises(InputError, match="a file in an existing folder"):
+        page(sweep, tmp_path / "nowhere" / "report.html")
+
+
+def test_report_command(sweep, tmp_path, monkeypatch, capsys):
+    from fedsum import cli
+
+    monkeypatch.chdir(tmp_path)
+    for arguments, code in (([str(sweep)], 0), ([str(tmp_path / "empty")], 2)):
+        for console in (cli.out, cli.err):
+            monkeypatch.setattr(console, "_file", None)
+        monkeypatch.setattr(sys, "argv", ["fedsum", "report", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code == code
+    captured = capsys.readouterr()
+    assert f"report: {tmp_path / 'report.html'}" in captured.out
+    assert captured.err.startswith("error: folder = ")
+    assert (tmp_path / "report.html").exists()

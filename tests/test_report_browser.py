@@ -1,0 +1,281 @@
+"""The report in a real browser: it opens, its controls work, and it fits a phone."""
+
+import os
+import re
+import shutil
+
+import pytest
+from sweeps import write_sweep
+
+from fedsum.report.collect import collect
+from fedsum.report.grids import mean_curve
+from fedsum.report.page import page
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver"),
+    # One browser and one sweep are enough for the file.
+    pytest.mark.xdist_group("browser"),
+]
+NONE = "\N{EN DASH}"
+OPTIONS = (
+    "--headless=new",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser") / "sweep"
+    write_sweep(folder, algorithms=("FedSUM", "FedAvg", "SCAFFOLD"), rounds=28)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(sweep):
+    return page(sweep, sweep.parent / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for option in OPTIONS:
+        options.add_argument(option)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # it refuses to be root with one
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Opens the page anew at a width, with a view; whatever the console says in the meantime fails the test."""
+
+    def open_(width=1280, height=900, view="", dark=False):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        # A page that glides is not where it was when the click was aimed.
+        wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        browser.get("about:blank")
+        browser.get(address + view)
+        return browser
+
+    yield open_
+    assert browser.get_log("browser") == []
+
+
+def find(browser, css):
+    return browser.find_elements("css selector", css)
+
+
+def one(browser, css):
+    return browser.find_element("css selector", css)
+
+
+def curves(browser):
+    return sorted({curve.get_attribute("data-value") for curve in find(browser, "#panels .curve")})
+
+
+def choose(browser, control, value):
+    one(browser, f"#pick-{control} option[value='{value}']").click()
+
+
+def rows(browser, table):
+    """The cells of a table; in one call, for a test of a hundred cells would take seconds."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    return browser.execute_script(script, table)
+
+
+def switch(browser, label):
+    next(box for box in find(browser, "label.choice") if box.text == label).click()
+
+
+def test_opens_with_everything_on_it(opened):
+    browser = opened()
+    assert one(browser, "h1").text == "sweep"
+    summary = one(browser, "#summary").text
+    assert summary.startswith("17 runs (15 finished, 1 diverged, 1 stopped; some missing): 3 algorithms, 3 patterns")
+    assert len(find(browser, "#panels svg.chart")) == 3
+    assert [head.text for head in find(browser, "#panels figcaption")] == ["Uniform (P1)", "Independent (P2)", "Biased"]
+    assert len(find(browser, "#panels .curve")) == 9
+    assert len(find(browser, "#panels .cross")) == 1
+    assert len(find(browser, "#rasters image")) == 3
+    assert len(find(browser, "#bars svg path")) == 10
+    assert [line.text for line in find(browser, "#unfinished li")] == [
+        "diverged digits · Uniform (P1) · SCAFFOLD · seed 1: round 13 of 28; train loss is inf <i>in</i> round 13",
+        "stopped digits · Independent (P2) · SCAFFOLD · seed 1: round 25 of 28; interrupted",
+    ]
+    assert one(browser, "#missing li").text == "digits · Biased · SCAFFOLD: seed 1"
+
+
+def test_switches_take_curves_and_rows_away_and_back(opened):
+    browser = opened()
+    assert curves(browser) == ["FedAvg", "FedSUM", "SCAFFOLD"]
+    switch(browser, "FedAvg")
+    assert curves(browser) == ["FedSUM", "SCAFFOLD"]
+    assert {row[1] for row in rows(browser, "#final-table")} == {"FedSUM", "SCAFFOLD"}
+    switch(browser, "Biased")
+    assert len(find(browser, "#panels svg.chart")) == len(find(browser, "#rasters svg")) == 2
+    one(browser, "#switch-algorithm button[aria-label='Algorithms: none']").click()
+    assert "switched off" in one(browser, "#panels").text
+    one(browser, "#reset").click()
+    assert len(find(browser, "#panels .curve")) == 9
+
+
+def test_axes_metric_scale_and_zoom(opened):
+    browser = opened()
+    labels = {
+        "round": "round",
+        "communication": "vectors sent",
+        "bytes": "bytes sent",
+        "seconds": "seconds of training",
+    }
+    for x, label in labels.items():
+        choose(browser, "x", x)
+        assert {text.text for text in find(browser, "#panels .x-label")} == {label}
+    choose(browser, "x", "round")
+
+    def ticks():
+        script = "return [...document.querySelector('#panels svg.chart').querySelectorAll('text[text-anchor=end]')]"
+        return browser.execute_script(script + ".map(t => t.textContent)")
+
+    assert all(tick.endswith("%") for tick in ticks())
+    choose(browser, "y", "train_loss")
+    logarithmic = ticks()
+    assert not any(tick.endswith("%") for tick in logarithmic)
+    shape = one(browser, "#panels .curve").get_attribute("d")
+    choose(browser, "scale", "linear")
+    assert one(browser, "#panels .curve").get_attribute("d") != shape
+    points = one(browser, "#panels .curve[data-value=FedSUM]").get_attribute("d").count("L")
+    choose(browser, "last", "10")
+    assert one(browser, "#panels .curve[data-value=FedSUM]").get_attribute("d").count("L") == 9 < points
+
+
+def test_what_is_compared_can_be_changed(opened):
+    browser = opened()
+    choose(browser, "compare", "schedule")
+    assert curves(browser) == ["Biased", "Independent (P2)", "Uniform (P1)"]
+    assert [head.text for head in find(browser, "#panels figcaption")] == ["FedSUM", "SCAFFOLD", "FedAvg"]
+
+
+def test_values_can_be_read_with_keys_and_pointer(opened, sweep):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser = opened()
+    runs = [run for run in collect(sweep) if run.folder.name.startswith("FedSUM-Uniform")]
+    end = mean_curve(runs, "round", "test_accuracy").iloc[-1]
+    chart = one(browser, "#panels svg.chart")
+    chart.send_keys("\ue010")  # the End key
+    tip = one(browser, "#tip").text
+    assert tip.startswith("round 28")
+    told = f"{end['mean']:.2%}\n{end['low']:.2%} to {end['high']:.2%}"
+    assert f"FedSUM\n{told}" in tip
+    assert "(1 of 2 runs)" in tip  # SCAFFOLD's other one diverged
+    chart.send_keys("\ue012")  # left
+    assert one(browser, "#tip").text.startswith("round 27")
+    chart.send_keys("\ue00c")  # escape
+    assert not one(browser, "#tip").is_displayed()
+    bars = one(browser, "#bars svg.chart")
+    # Values vanish when the page scrolls: let it come to rest first.
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", bars)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    ActionChains(browser).move_to_element(bars).perform()
+    assert re.match("client (9|10), ", one(browser, "#tip").text)
+
+
+def test_tables_sort(opened):
+    browser = opened()
+    head = one(browser, "#final-table th[data-key=test_accuracy]")
+    column = [each.get_attribute("data-key") for each in find(browser, "#final-table th")].index("test_accuracy")
+    for way, reverse in (("descending", True), ("ascending", False)):
+        head.find_element("css selector", "button").click()
+        assert head.get_attribute("aria-sort") == way
+        seen = [float(row[column].split("%")[0]) for row in rows(browser, "#final-table")]
+        assert seen == sorted(seen, reverse=reverse)
+        assert len(set(seen)) > 3
+
+
+def test_a_target_is_reached_sooner_if_it_is_lower(opened):
+    browser = opened()
+
+    def reached(target):
+        field = one(browser, "#target-0")
+        field.clear()
+        field.send_keys(target)
+        return {(row[0], row[1]): row[2:4] for row in rows(browser, "#target-table")}
+
+    low, high, never = reached("30"), reached("60"), reached("100")
+    key = ("Uniform (P1)", "FedSUM")
+    assert low[key][0] == high[key][0] == "2 of 2"
+    assert float(low[key][1]) < float(high[key][1])
+    assert set(map(tuple, never.values())) == {("0 of 2", NONE), ("0 of 1", NONE)}
+    assert "target.test_accuracy.digits=1" in browser.current_url
+
+
+def test_the_address_holds_the_view(opened):
+    browser = opened()
+    switch(browser, "Independent (P2)")
+    choose(browser, "x", "bytes")
+    choose(browser, "y", "train_loss")
+    find(browser, "#final-table th button")[1].click()
+    shared = browser.current_url.partition("#")[2]
+    browser = opened(view="#" + shared)
+    assert one(browser, "#pick-x").get_attribute("value") == "bytes"
+    assert {text.text for text in find(browser, "#panels .x-label")} == {"bytes sent"}
+    assert [head.text for head in find(browser, "#panels figcaption")] == ["Uniform (P1)", "Biased"]
+    assert one(browser, "#final-table th[aria-sort]").get_attribute("data-key") == "algorithm"
+    browser = opened(view="#x=nonsense&last=-3&no-algorithm=nobody&target.a=b&y=%3Cb%3E")
+    assert len(find(browser, "#panels .curve")) == 9
+
+
+def test_configuration_and_command_are_there_as_text(opened):
+    browser = opened()
+    details = one(browser, "details.run")
+    details.find_element("css selector", "summary").click()
+    command, config = find(details, "pre")
+    assert command.text == "fedsum sweep a.toml && echo '<b>done</b>'"
+    assert "local_steps = 5" in config.text
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900), (1920, 1080)])
+def test_nothing_is_wider_than_the_window(opened, width, height, dark):
+    browser = opened(width, height, dark=dark)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+    sides = browser.execute_script("return document.getElementById('controls').getBoundingClientRect().width")
+    assert sides > 300 if width < 800 else sides < 300
+    charts = browser.execute_script(
+        "return [...document.querySelectorAll('svg.chart')].map(c => c.getBoundingClientRect().right)"
+    )
+    assert max(charts) <= width
+
+
+def test_controls_are_folded_on_a_phone_and_reachable_by_keyboard(opened):
+    browser = opened(390, 844)
+    assert not one(browser, "#pick-x").is_displayed()
+    assert one(browser, "#legend").is_displayed()
+    one(browser, "#fold summary").send_keys("\ue007")  # enter
+    assert one(browser, "#pick-x").is_displayed()
+    unlabelled = "return [...document.querySelectorAll('input, select')].filter(f => !f.labels.length).length"
+    assert browser.execute_script(unlabelled) == 0
+    one(browser, "#on-algorithm-0").send_keys(" ")
+    assert "FedSUM" not in curves(browser)
