@@ -17,6 +17,7 @@ from .checks import InputError, integer, nearest
 from .checks import seed as check_seed
 from .console import QUIET, Json, err, figure, out, print_path
 from .demo import DEMOS
+from .experiments import commands as experiments
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
 from .report.labels import LABELS
@@ -25,6 +26,7 @@ from .simulate import RoundDone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 runs.add_to(app)
+experiments.add_to(app)
 
 _INTERRUPTED = 130
 _TRACES = (".csv", ".parquet", ".pq")

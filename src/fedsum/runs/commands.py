@@ -62,7 +62,7 @@ def run(
         _print_settings()
         return
     table = configs.with_settings(configs.read(file), settings or [])
-    _do(table, folder or Path("runs") / file.stem, jobs, ray, gpus, keep, tensorboard, as_json)
+    do(table, folder or Path("runs") / file.stem, jobs, ray, gpus, keep, tensorboard, as_json)
 
 
 def resume(
@@ -77,7 +77,7 @@ def resume(
     """Go on with a run or a sweep that was stopped, interrupted or failed."""
     for name in (CONFIG, SWEEP_FILE):
         if (folder / name).exists():
-            _do(read_toml(folder / name), folder, jobs, ray, gpus, keep, tensorboard, as_json)
+            do(read_toml(folder / name), folder, jobs, ray, gpus, keep, tensorboard, as_json)
             return
     raise InputError("folder", str(folder), f"a folder with a {CONFIG} or a {SWEEP_FILE}")
 
@@ -98,7 +98,7 @@ def grid(
     """
     table = configs.with_settings(configs.read(file), settings or [])
     folder = folder or Path("runs") / file.stem
-    runs, stands = _do(table, folder, jobs, ray, gpus, False, False, as_json)
+    runs, stands = do(table, folder, jobs, ray, gpus, False, False, as_json)
     chosen = best(runs, stands, by)
     found: Table = {}
     for key, value in chosen.chosen.items():
@@ -129,7 +129,7 @@ def show(folder: Annotated[Path, typer.Argument(help="Of a run or a sweep.")], a
         _print_runs(folder, stands)
 
 
-def _do(
+def do(
     table: Table,
     folder: Path,
     jobs: int,

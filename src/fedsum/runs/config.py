@@ -134,13 +134,13 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 
 
 def assigned(table: Mapping[str, Any], key: str, value: Any) -> Table:
-    """`table` with one setting changed; dots in the key reach into tables.
+    """`table` with one setting changed; dots in the key reach into tables, unless they are quoted as in TOML.
 
     >>> assigned({"task": "mnist"}, "task.alpha", 0.5)
     {'task': {'name': 'mnist', 'alpha': 0.5}}
     """
     changed = copy.deepcopy(dict(table))
-    inside, (*path, last) = changed, key.split(".")
+    inside, (*path, last) = changed, _path(key)
     for part in path:
         under = inside.get(part, {})
         under = {"name": under} if isinstance(under, str) else under
@@ -150,6 +150,19 @@ def assigned(table: Mapping[str, Any], key: str, value: Any) -> Table:
         inside = under
     inside[last] = value
     return changed
+
+
+def _path(key: str) -> list[str]:
+    """The names of a TOML key, from the outside in."""
+    try:
+        inside: Any = tomllib.loads(f"{key} = 0")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise InputError("key", key, 'names with dots between them, as in task.alpha or sweep."task.name"') from None
+    path = []
+    while isinstance(inside, dict):
+        [(name, inside)] = inside.items()
+        path.append(name)
+    return path
 
 
 def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> Table:

@@ -1,0 +1,28 @@
+"""The paper's experiments and some beyond it, one sweep file each: data, not code."""
+
+from pathlib import Path
+from typing import Any
+
+from ..checks import InputError, nearest
+from ..runs import config
+
+_HERE = Path(__file__).parent
+_BASE = "paper"
+FIGURE, SMALL = "figure", "small"
+EXPERIMENTS = sorted(path.stem for path in _HERE.glob("*.toml") if path.stem != _BASE)
+
+
+def experiment(name: str, scale: str = "full") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sweep of that experiment, and what its figure is like.
+
+    >>> sweep, figure = experiment("bias")
+    >>> sweep["sweep"]["algorithm"], figure["title"]
+    (['FedSUM', 'FedAvg'], 'FedSUM and FedAvg under biased participation')
+    """
+    if name not in EXPERIMENTS:
+        raise InputError("experiment", name, nearest(name, EXPERIMENTS))
+    if scale not in ("full", SMALL):
+        raise InputError("scale", scale, "'full' or 'small'")
+    table = config.read(_HERE / f"{name}.toml")
+    small, figure = table.pop(SMALL), table.pop(FIGURE)
+    return (config.overlaid(table, small) if scale == SMALL else table), figure

@@ -1,0 +1,86 @@
+"""reproduce: run what is missing of an experiment, and draw it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..checks import integer
+from ..console import Json, out, print_path
+from ..runs import config
+from ..runs.commands import Board, Gpus, Jobs, Keep, Ray, Set, do
+from ..runs.sweep import SWEEP, best, expand
+from . import EXPERIMENTS, experiment
+
+_LAST = 160
+"""rounds of the paper's zoom"""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(reproduce)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}.")],
+    scale: Annotated[str, typer.Option(help="'full', as in the paper; or 'small', minutes on a laptop.")] = "full",
+    rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds 0 to this, less one.")] = 1,
+    settings: Set = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Default runs/NAME, or runs/NAME-small.")] = None,
+    jobs: Jobs = 1,
+    ray: Ray = None,
+    gpus: Gpus = 0.0,
+    keep: Keep = False,
+    tensorboard: Board = False,
+    as_json: Json = False,
+) -> None:
+    """Do the runs of one of the paper's figures that are missing, and draw it: figures and a page to explore."""
+    table, figure = experiment(name, scale)
+    if rounds is not None:
+        table["rounds"] = rounds
+    table[SWEEP]["seed"] = list(range(integer("seeds", seeds, low=1)))
+    table = config.with_settings(table, settings or [])
+    folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
+    if figure.get("bars"):
+        drawn = _bars(table, figure["title"], folder)
+    else:
+        runs, stands = do(table, folder, jobs, ray, gpus, keep, tensorboard, as_json)
+        drawn = draw(folder, figure)
+        if name == "grid" and not as_json:
+            for task in table[SWEEP]["task.name"]:
+                chosen = best([run for run in runs if run.chosen["task.name"] == task], stands, "test_accuracy")
+                out.print(f"best for {task}: {chosen.name}", highlight=False)
+    if not as_json:
+        for path in drawn:
+            print_path("drawn", path)
+
+
+def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
+    """The paper's grids of panels, as PNG and PDF, and the page."""
+    from ..report.collect import collect
+    from ..report.figures import save
+    from ..report.grids import grid
+    from ..report.page import page
+
+    runs, drawn = collect(folder), []
+    ways: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": _LAST}}
+    for way, how in ways.items():
+        picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
+        drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
+    return [*drawn, page(folder, folder / "report.html")]
+
+
+def _bars(table: dict[str, Any], title: str, folder: Path) -> list[Path]:
+    from ..report.facets import NAMES
+    from ..report.figures import save
+    from ..report.grids import bars
+    from ..runs.recipes import to_task
+
+    counts = {}
+    for run in expand(table, folder):
+        made: Any = to_task(run.table["task"])
+        counts[NAMES.get(run.table["task"]["name"], run.table["task"]["name"])] = made.partition.counts
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = bars(counts)
+    picture.suptitle(title, fontsize=10)
+    return [save(picture, folder / f"heterogeneity.{suffix}") for suffix in ("png", "pdf")]
