@@ -95,7 +95,7 @@ def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):
 
 
 def test_heterogeneity_is_drawn_without_training(fedsum, tmp_path):
-    code, out, _ = fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars")
+    code, _, _ = fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars")
     assert code == 0
     assert (tmp_path / "bars/heterogeneity.png").read_bytes()[:4] == b"\x89PNG"
     assert not list((tmp_path / "bars").rglob("config.toml"))
