@@ -107,3 +107,24 @@ def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm
     for i in history.clients:
         for name, value in history.clients[i].items():
             assert torch.equal(value.to(history.x.device), expected.clients[i][name].to(history.x.device))
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_run_goes_on_with_the_same_bits(task, away, tmp_path, monkeypatch):
+    if away:  # as if the device were full: clients' vectors lie in host memory
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (0, 1))
+    options = {"deterministic": True, "schedule": FOUR, "checkpoint_rounds": 3}
+
+    def stop(done):
+        if done.round == 13:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(task, FedSUMCR(), "batched", folder=tmp_path, on_round=stop, **options)
+    resumed = run(task, FedSUMCR(), "batched", folder=tmp_path, **options)
+    whole = run(task, FedSUMCR(), "batched", **options)
+    assert torch.equal(resumed.x, whole.x)
+    assert all(
+        torch.equal(v, whole.clients[i][name]) for i in resumed.clients for name, v in resumed.clients[i].items()
+    )
+    assert "resumed after round" in (tmp_path / "log").read_text()

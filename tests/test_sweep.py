@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fedsum import InputError
 from fedsum.runs import config, display, recipes
+from fedsum.runs.execute import execute_quietly
 from fedsum.runs.pools import LocalPool
 from fedsum.runs.standing import Standing, rows, run_folders, standing
 from fedsum.runs.sweep import best, expand, run_all
@@ -140,6 +141,26 @@ def test_ray_gives_the_same_numbers_though_a_worker_dies(tmp_path, undisturbed):
     found = subprocess.run(script, check=False, capture_output=True, text=True, timeout=300)
     assert "24 finished, 1 killed" in found.stdout, found.stdout + found.stderr
     assert_same_runs(tmp_path / "runs", undisturbed)
+
+
+def test_what_a_worker_does(tmp_path):
+    """In this process, what the tests above see from outside."""
+    table = tomllib.loads(SMALL) | {"rounds": 6}
+    done = execute_quietly(table, tmp_path / "a", True, False, False)
+    assert (done.state, done.round) == ("finished", 6)
+    assert not (tmp_path / "a/checkpoint.safetensors").exists()
+    execute_quietly(table, tmp_path / "b", False, True, True)
+    assert (tmp_path / "b/checkpoint.safetensors").exists()
+    assert (tmp_path / "b/tensorboard").exists()
+    assert execute_quietly(table | {"eta_l": 1e30}, tmp_path / "c", True, False, False).state == "diverged"
+    failed = execute_quietly(
+        table | {"task": {"name": "quadratic", "n": 8, "d": -1}}, tmp_path / "d", True, False, False
+    )
+    assert failed == standing(tmp_path / "d")
+    assert (failed.state, failed.reason) == ("failed", "d = -1: a whole number from 1 up")
+    again = execute_quietly(table | {"rounds": 7}, tmp_path / "a", True, False, False)
+    assert (again.state, "rounds = 7: the run in" in again.reason) == ("failed", True)
+    assert standing(tmp_path / "a").state == "finished"  # what is there keeps its own
 
 
 def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp_path, fedsum):
