@@ -48,7 +48,7 @@ def stop_after(rounds):
     return on_round
 
 
-def broken_off(folder, rounds, **changed):
+def broken_off(folder, after, **changed):
     """A run that ends in the middle; each checkpoint is waited for, so that it is known which ones there are."""
     save = Recorder.save
 
@@ -57,7 +57,7 @@ def broken_off(folder, rounds, **changed):
         self.wait()
 
     with pytest.raises(ZeroDivisionError), mock.patch.object(Recorder, "save", save_and_wait):
-        go(folder, on_round=stop_after(rounds), **changed)
+        go(folder, on_round=stop_after(after), **changed)
 
 
 def saved(folder):
@@ -122,9 +122,11 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert_same(first, again)
     assert (tmp_path / "metrics.csv").read_text() == before
     (tmp_path / "checkpoint.safetensors").unlink()
-    with pytest.raises(InputError, match="finished and kept no checkpoint"):
-        go(tmp_path)
-    assert (tmp_path / "metrics.csv").read_text() == before
+    for _ in range(2):
+        with pytest.raises(InputError, match="finished and kept no checkpoint"):
+            go(tmp_path)
+        assert (tmp_path / "metrics.csv").read_text() == before
+        assert standing(tmp_path).state == "finished"
 
 
 def test_what_a_folder_holds(tmp_path):
@@ -215,6 +217,90 @@ def test_tasks_without_a_name_are_compared_by_their_data(tmp_path):
     with pytest.raises(InputError, match=r"task\.sha256"):
         go(tmp_path, task=task(other))
     assert_same(go(tmp_path, task=task(data)), go(task=task(data)))
+
+
+class Odd:
+    """A schedule without fields to tell."""
+
+    def __init__(self, n, size):
+        self.n, self._size = n, size
+
+    def active(self, seed, round):
+        return np.arange(self._size)
+
+    def describe(self, rounds=None):
+        return fedsum.Pattern(N=self.n)
+
+
+def linear(activation=None, weights=None, prepare=None, loss=torch.nn.functional.cross_entropy):
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(12, 3, generator=draw), torch.arange(12) % 2) for _ in range(9)]
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), activation or torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    return fedsum.tasks.Task(model, loss, data, weights=weights, prepare=prepare)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"schedule": Odd(9, 3)}, {"schedule": Odd(9, 2)}),
+        ({"task": linear()}, {"task": linear(torch.nn.Tanh())}),
+        ({"task": linear()}, {"task": linear(weights=[0.2] + [0.1] * 8)}),
+        ({"task": linear()}, {"task": linear(prepare=lambda x, dtype: (x * 5).to(dtype))}),
+        (
+            {"task": linear(loss=lambda out, y: torch.nn.functional.cross_entropy(out, y))},
+            {"task": linear(loss=lambda out, y: 2 * torch.nn.functional.cross_entropy(out, y))},
+        ),
+        ({"rounds": 10002, "eta_l": lambda t: 0.05 / (t + 1)}, {"rounds": 10002, "eta_l": lambda t: 0.04 / (t + 1)}),
+    ],
+)
+def test_what_has_no_name_is_compared_all_the_same(before, now, tmp_path):
+    broken_off(tmp_path, 7, **before)
+    with pytest.raises(InputError, match="the run in"):
+        go(tmp_path, **now)
+    with pytest.raises(ZeroDivisionError):
+        go(tmp_path, on_round=stop_after(9), **before)  # the same again goes on
+
+
+def test_many_rounds_of_a_function_are_known_by_its_values(tmp_path):
+    broken_off(tmp_path, 7, rounds=10002, eta_l=lambda t: 0.05 / np.sqrt(t / 10 + 1))
+    with pytest.raises(ZeroDivisionError):
+        go(tmp_path, rounds=10002, eta_l=fedsum.InverseSqrt(0.05), on_round=stop_after(9))
+
+
+def test_numbers_of_other_kinds(tmp_path):
+    class Measured(Quadratic):
+        def evaluate(self, x):
+            return {"train_loss": np.float32(0.5), "more": torch.tensor(2.0)}
+
+    task = Measured(np.ones((9, 2)), np.zeros((9, 2)))
+    go(tmp_path, task=task, rounds=np.int64(6), seed=np.int64(3), eta_g=np.float32(0.5), local_steps=np.int8(2))
+    assert rows(tmp_path / "metrics.csv")[-1]["train_loss"] == 0.5
+    assert rows(tmp_path / "metrics.csv")[-1]["more"] == 2.0
+
+
+def test_a_damaged_status_does_not_matter(tmp_path):
+    broken_off(tmp_path, 7)
+    (tmp_path / "status.toml").write_bytes(b"\0\0")
+    assert_same(go(tmp_path), go())
+
+
+def test_a_trace_may_move(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trace.csv").write_text("round,client\n0,0\n1,1\n")
+    one, other = (fedsum.Trace.read(tmp_path / name / "trace.csv", clients=9, repeat=True) for name in ("a", "b"))
+    broken_off(tmp_path / "run", 7, schedule=one)
+    assert_same(go(tmp_path / "run", schedule=other), go(schedule=one))
+
+
+def test_ctrl_c_while_the_model_is_not_finite(tmp_path):
+    def on_round(done):
+        if done.round == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="stopped after round 20, which diverged"):
+        go(tmp_path, eta_l=1e30, rounds=400, eval_every=300, on_round=on_round)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):

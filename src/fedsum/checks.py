@@ -11,13 +11,13 @@ class InputError(ValueError):
     """Something the caller gave cannot be used; the message is one line, fit to be shown as it is."""
 
     def __init__(self, field: str, value: object, accepted: str) -> None:
-        super().__init__(f"{field} = {_short(value)}: {accepted}")
+        super().__init__(f"{field} = {short(value)}: {accepted}")
         self.field = field
         self.value = value
         self.accepted = accepted
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from .algorithms import Round
-from .checks import InputError, integer, nearest, real
+from .checks import InputError, integer, keep, nearest, real
 from .checks import seed as check_seed
 from .engine import ENGINES
 
@@ -57,15 +57,18 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        integer("rounds", self.rounds, low=1)
-        integer("local_steps", self.local_steps, low=1)
-        integer("batch_size", self.batch_size, low=1)
-        check_seed(self.seed)
-        integer("eval_every", self.eval_every, low=1)
-        integer("eval_last", self.eval_last, low=0)
-        real("eta_g", self.eta_g, above=0)
+        keep(
+            self,
+            rounds=integer("rounds", self.rounds, low=1),
+            local_steps=integer("local_steps", self.local_steps, low=1),
+            batch_size=integer("batch_size", self.batch_size, low=1),
+            seed=check_seed(self.seed),
+            eval_every=integer("eval_every", self.eval_every, low=1),
+            eval_last=integer("eval_last", self.eval_last, low=0),
+            eta_g=real("eta_g", self.eta_g, above=0),
+        )
         if not callable(self.eta_l):
-            real("eta_l", self.eta_l, above=0)
+            keep(self, eta_l=real("eta_l", self.eta_l, above=0))
         if self.eval_model not in (None, "server", "clients"):
             raise InputError("eval_model", self.eval_model, "'server', 'clients' or None")
         if not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
@@ -77,8 +80,8 @@ class Options:
         if not isinstance(self.deterministic, bool):
             raise InputError("deterministic", self.deterministic, "true or false")
         if self.checkpoint_rounds is not None:
-            integer("checkpoint_rounds", self.checkpoint_rounds, low=1)
-        real("checkpoint_seconds", self.checkpoint_seconds, above=0)
+            keep(self, checkpoint_rounds=integer("checkpoint_rounds", self.checkpoint_rounds, low=1))
+        keep(self, checkpoint_seconds=real("checkpoint_seconds", self.checkpoint_seconds, above=0))
 
     def record(self, t: int, N: int) -> Round:
         """What everyone knows in round t."""

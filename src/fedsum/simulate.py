@@ -154,6 +154,8 @@ def _train(
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
         row |= {"seconds": state.training, "eval_seconds": state.judging}
+        # Plain numbers, whatever the task measures in: they are written to files.
+        row = {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
         state.rows.append(row)
         if record:
             record.evaluated(row)

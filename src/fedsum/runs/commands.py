@@ -1,6 +1,7 @@
 """run, resume, show, grid: the commands about run folders."""
 
 import json
+import math
 import time
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -122,7 +123,7 @@ def show(folder: Annotated[Path, typer.Argument(help="Of a run or a sweep.")], a
     stands = {str(path.relative_to(folder)): standing(path) for path in found}
     if as_json:
         shown = {name: asdict(stand) | {"config": read_toml(folder / name / CONFIG)} for name, stand in stands.items()}
-        out.print_json(json.dumps(shown))
+        _print_json(shown)
     elif found == [folder]:
         _print_run(folder, stands["."])
     else:
@@ -141,7 +142,7 @@ def do(
 ) -> tuple[list[Planned], dict[str, Standing]]:
     """A run in this process, or a sweep in others; prints how it stands."""
     runs = expand(table, folder)
-    if SWEEP not in table:
+    if not table.get(SWEEP):
         _do_one(runs[0], tensorboard)
         stands = {runs[0].name: standing(folder)}
         if not as_json:
@@ -157,7 +158,7 @@ def do(
         if not as_json:
             _print_runs(folder, stands, f", {time.monotonic() - started:.0f} s")
     if as_json:
-        out.print_json(json.dumps({name: asdict(stand) for name, stand in stands.items()}))
+        _print_json({name: asdict(stand) for name, stand in stands.items()})
     if any(stand.state in ("stopped", "interrupted", "new") for stand in stands.values()):
         err.print(f"stopped; go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
         raise typer.Exit(_INTERRUPTED)
@@ -208,6 +209,13 @@ def _print_runs(folder: Path, stands: dict[str, Standing], took: str = "") -> No
     for name, stand in stands.items():
         if stand.reason:
             out.print(f"{name}: {stand.state}: {stand.reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _print_json(shown: dict[str, Any]) -> None:
+    """A diverged loss is null: JSON has no NaN."""
+    for stand in shown.values():
+        stand["last"] = {name: value if math.isfinite(value) else None for name, value in stand["last"].items()}
+    out.print_json(json.dumps(shown))
 
 
 def _short(value: Any) -> str:

@@ -92,7 +92,7 @@ def _described(task: Table, algorithm: Algorithm, schedule: Schedule, options: O
             table[field.name] = value
     table["task"] = task
     table["algorithm"] = recipes.of_algorithm(algorithm, options.rounds)
-    table["schedule"] = recipes.of_schedule(schedule, options.rounds)
+    table["schedule"] = recipes.of_schedule(schedule, options.rounds, options.seed)
     return table
 
 
@@ -159,9 +159,11 @@ def _path(key: str) -> list[str]:
     except (tomllib.TOMLDecodeError, RecursionError):
         raise InputError("key", key, 'names with dots between them, as in task.alpha or sweep."task.name"') from None
     path = []
-    while isinstance(inside, dict):
+    while isinstance(inside, dict) and len(inside) == 1:
         [(name, inside)] = inside.items()
         path.append(name)
+    if not path:
+        raise InputError("key", key, "a name")
     return path
 
 

@@ -1,6 +1,7 @@
 """One run from its table, in this process: what every worker of a sweep calls."""
 
 import json
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -51,15 +52,20 @@ def execute(
     return simulate(task, config.algorithm, config.make_schedule(task.n), folder=folder, on_round=on_round, **settings)
 
 
-def execute_quietly(table: Table, folder: Path, shared: bool, keep: bool, tensorboard: bool) -> Standing:
+def execute_quietly(
+    table: Table, folder: Path, shared: bool, keep: bool, tensorboard: bool, here: Path | None = None
+) -> Standing:
     """`execute` for a worker: never raises, and says how the run stands.
 
     Args:
+      here: the caller's folder, which relative paths are meant from; a cluster's workers begin elsewhere.
       shared: whether other runs use this machine's cores; a run then keeps to one process. All engines of a CPU
         give the same bits.
       keep: keep the checkpoint of a finished run.
     """
     torch.set_num_threads(1)
+    if here:
+        os.chdir(here)
     engine = "loop" if shared and table.get("engine", "auto") == "auto" and not _on_cuda(table) else None
     try:
         with warnings.catch_warnings():

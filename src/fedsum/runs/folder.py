@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from ..checks import InputError
+from ..checks import InputError, short
 from ..files import flush, sweep_up, written_whole
 from ..options import HOW
 from . import checkpoint, recipes, tensorfile
@@ -124,12 +124,14 @@ class RunFolder:
 
     def append(self, row: Mapping[str, float]) -> None:
         """Adds one evaluation."""
-        with (self.path / METRICS).open("a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if not self._columns:
-                self._columns = list(row)
-                writer.writerow(self._columns)
-            writer.writerow(self._cells(row))
+        lines = [] if self._columns else [list(row)]
+        self._columns = self._columns or list(row)
+        try:
+            with (self.path / METRICS).open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows([*lines, self._cells(row)])
+        except OSError as error:
+            reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is kept"
+            raise OSError(f"{reason}: make room, then go on with: fedsum resume {self.path}") from error
 
     def _cells(self, row: Mapping[str, float]) -> list[str]:
         new = [name for name in row if name not in self._columns]
@@ -221,15 +223,14 @@ def read_toml(path: Path) -> Table:
 def refuse_difference(recorded: Table, config: Table, folder: Path) -> None:
     """An InputError that names the first setting in which two configs differ."""
     before, now = (_flat({k: v for k, v in each.items() if k not in _NOT_COMPARED}) for each in (recorded, config))
+    if "schedule.sha256" in before and "schedule.sha256" in now:
+        before["schedule.path"] = now["schedule.path"] = ""  # a trace may move, if it stays the same
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
             _refuse(key, before.get(key), now.get(key), folder)
-    if recorded["eta_l"] != config["eta_l"]:
-        rounds = config["rounds"]
-        rates = (recipes.rate_values(each["eta_l"], rounds) for each in (recorded, config))
-        for t, (rate, other) in enumerate(zip(*rates, strict=True)):
-            if rate != other:
-                _refuse(f"eta_l({t})", rate, other, folder)
+    different = recipes.first_difference(recorded["eta_l"], config["eta_l"], config["rounds"])
+    if different:
+        _refuse(*different, folder)
 
 
 _NOT_COMPARED = (*HOW, ENVIRONMENT, "eta_l")
@@ -237,7 +238,7 @@ _NOT_COMPARED = (*HOW, ENVIRONMENT, "eta_l")
 
 
 def _refuse(key: str, before: Any, now: Any, folder: Path) -> None:
-    raise InputError(key, now, f"the run in {folder} has {before!r}; go on with that, or take another folder")
+    raise InputError(key, now, f"the run in {folder} has {short(before)}; go on with that, or take another folder")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Table:

@@ -38,6 +38,10 @@ class Pool(Protocol):
         ...
 
 
+_GRACE = 5.0
+"""seconds for a worker to end before it is killed"""
+
+
 class WorkerDied(Exception):
     """The process that worked on something is gone."""
 
@@ -64,6 +68,12 @@ class LocalPool:
     def __exit__(self, *exception: object) -> None:
         for _ in self._threads:
             self._jobs.put(None)
+        if exception[0] is not None:  # somebody does not want to wait for the end of a round
+            for end in (BaseProcess.terminate, BaseProcess.kill):
+                for process in list(self._busy):
+                    end(process)
+                for thread in self._threads:
+                    thread.join(_GRACE)
         for thread in self._threads:
             thread.join()
 
@@ -77,20 +87,26 @@ class LocalPool:
         process: BaseProcess | None = None
         while (job := self._jobs.get()) is not None:
             future, work = job
-            if process is None or not process.is_alive():
-                here, there = _SPAWN.Pipe()
-                process = _SPAWN.Process(target=_serve, args=(there,), daemon=False)
-                process.start()
-                there.close()
-            self._busy.add(process)
             try:
+                if process is None or not process.is_alive():
+                    here, there = _SPAWN.Pipe()
+                    process = _SPAWN.Process(target=_serve, args=(there,), daemon=False)
+                    process.start()
+                    there.close()
+                self._busy.add(process)
+                if self._asked:
+                    process.terminate()
                 here.send(work)
                 future.set_result(here.recv())
             except (EOFError, OSError):
-                process.join()
-                future.set_exception(WorkerDied(f"exit code {process.exitcode}"))
+                if process is not None and process.pid is not None:
+                    process.join()
+                    error = EOFError(f"exit code {process.exitcode}")
+                future.set_exception(WorkerDied(str(error)))
                 here.close()
-            finally:
+                self._busy.discard(process)
+                process = None
+            else:
                 self._busy.discard(process)
         if process is not None:
             here.close()  # which the process takes as its end

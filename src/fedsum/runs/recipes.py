@@ -5,6 +5,7 @@ be compared with what a script brings again, but not rebuilt from the file alone
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -13,7 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -53,12 +54,16 @@ def of_task(task: BaseTask) -> Table:
         tensors += [torch.from_numpy(part) for part in task.partition.parts]
         for tensor in (*tensors, task.init(0)):
             _digest(data, tensor)
-        _digest(data, [getattr(task.loss, "__qualname__", type(task.loss).__qualname__), repr(task.augment)])
-    elif isinstance(task, Quadratic):
-        for value in (task.curvature, task.centers, task.noise):
+        _digest(data, task.augment)
+        for value in (task.gradient_norm, task._training, task._scale64):
             _digest(data, value)
+        for function in (task.loss, task.prepare):
+            _digest(data, _code(function))
     else:
         _digest(data, task.init(0))
+        for name, value in sorted(vars(task).items()):
+            _digest(data, name)
+            _digest(data, value if isinstance(value, Tensor | np.ndarray) else _code(value))
     return {"name": _name(type(task), {}), "n": task.n, "sha256": data.hexdigest()}
 
 
@@ -66,13 +71,21 @@ def of_algorithm(algorithm: Algorithm, rounds: int) -> Table:
     return _of_object(algorithm, ALGORITHMS, rounds)
 
 
-def of_schedule(schedule: Schedule, rounds: int) -> Table:
+def of_schedule(schedule: Schedule, rounds: int, seed: int = 0) -> Table:
+    recipe: Table | None = getattr(schedule, "recipe", None)
+    if recipe:
+        return {**_plain(recipe, rounds), "n": schedule.n}
+    digest = hashlib.sha256()
     if isinstance(schedule, Trace):
-        digest = hashlib.sha256()
         for ids in schedule.recorded.sets:
             _digest(digest, ids)
-        return {"name": "Trace", **_plain(dict(schedule.source or {}), rounds), "sha256": digest.hexdigest()}
-    return _of_object(schedule, _ALL_SCHEDULES, rounds)
+        source = _plain(dict(schedule.source or {}), rounds)
+        return {"name": "Trace", "n": schedule.n, **source, "sha256": digest.hexdigest()}
+    if hasattr(schedule, "__dataclass_fields__"):
+        return _of_object(schedule, _ALL_SCHEDULES, rounds)
+    for t in range(rounds):  # it has no fields to tell, but what it does
+        _digest(digest, np.asarray(schedule.active(seed, t)))
+    return {"name": _name(type(schedule), {}), "n": schedule.n, "sha256": digest.hexdigest()}
 
 
 def of_rate(eta_l: float | Callable[[int], float], rounds: int) -> Any:
@@ -87,10 +100,30 @@ def rate_values(table: Any, rounds: int) -> list[float]:
     return [float(rate(t)) for t in range(rounds)] if callable(rate) else [float(rate)] * rounds
 
 
+def first_difference(before: Any, now: Any, rounds: int) -> tuple[str, Any, Any] | None:
+    """The first round in which two rates differ, and its values."""
+    if before == now:
+        return None
+    tables = [each for each in (before, now) if isinstance(each, Mapping) and "sha256" in each]
+    if tables:
+        one, other = (_rate_digest(each, rounds) for each in (before, now))
+        return None if one == other else ("eta_l", one, other)
+    for t, rates in enumerate(zip(rate_values(before, rounds), rate_values(now, rounds), strict=True)):
+        if rates[0] != rates[1]:
+            return f"eta_l({t})", *rates
+    return None
+
+
+def _rate_digest(table: Any, rounds: int) -> str:
+    if isinstance(table, Mapping) and "sha256" in table:
+        return str(table["sha256"])
+    return _sha256(rate_values(table, rounds))
+
+
 def _of_object(thing: Any, table: Mapping[str, type], rounds: int) -> Table:
     name = _name(type(thing), table)
     if not dataclasses.is_dataclass(thing):
-        return {"name": name}
+        return {"name": name, **_plain(vars(thing), rounds)}
     fields = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
     return {"name": name, **_plain(fields, rounds)}
 
@@ -123,10 +156,31 @@ def _plain(value: Any, rounds: int) -> Any:
 
 
 def _bounded(written: Any, values: Any) -> Any:
-    text = json.dumps(values.tolist() if isinstance(values, Tensor | np.ndarray) else values)
-    if text.count(",") < _MOST_NUMBERS:
+    values = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
+    if json.dumps(values).count(",") < _MOST_NUMBERS:
         return written
-    return {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return {"sha256": _sha256(values)}
+
+
+def _sha256(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _code(value: Any) -> str:
+    """What a function does, as far as it can be told: two that differ here are not the same."""
+    if isinstance(value, functools.partial):
+        return f"{_code(value.func)} {value.args!r} {value.keywords!r}"
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return repr(value) if dataclasses.is_dataclass(value) or not callable(value) else str(type(value))
+    inside = [_code_text(code), repr(getattr(value, "__defaults__", None))]
+    inside += [repr(cell.cell_contents)[:200] for cell in value.__closure__ or ()]
+    return " ".join(inside)
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 def _digest(digest: Any, value: Any) -> None:
@@ -194,11 +248,13 @@ def to_schedule(table: Any, n: int) -> Schedule:
     name, fields = _split("schedule", table)
     if name.lower() == "trace":
         return _to_trace(fields)
+    _refuse_digest("schedule", fields)
     fields = {key: _function_or_value(key, value) for key, value in fields.items()}
     if ":" in name:
         found = _called(f"schedule {name}", _imported("schedule", name), {"n": n, **fields})
         if not all(hasattr(found, needed) for needed in ("n", "active", "describe")):
             raise InputError("schedule", name, "a class with n, active(seed, round) and describe(rounds)")
+        object.__setattr__(found, "recipe", {"name": name, **fields})  # schedules are frozen records
         return found  # type: ignore[no-any-return]
     schedule: Schedule = build("schedule", _ALL_SCHEDULES, name, {"n": n, **fields})
     return schedule
@@ -209,13 +265,14 @@ def to_rate(table: Any) -> float | Callable[[int], float]:
         return PerRound(table)
     if not isinstance(table, Mapping):
         return table  # type: ignore[no-any-return]  # a number, or what Options refuses
+    _refuse_digest("eta_l", table)
     name, fields = _split("eta_l", table)
-    _refuse_digest("eta_l", fields)
     return build("eta_l", RATES, name, fields)  # type: ignore[no-any-return]
 
 
 def _to_trace(fields: Table) -> Trace:
     wanted = fields.pop("sha256", None)
+    fields.pop("n", None)  # it follows from the file and its clients
     if not isinstance(fields.get("path"), str):
         raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
     trace: Trace = _called("schedule trace", Trace.read, fields)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from ..checks import InputError
 from ..options import Options
 from . import checkpoint
 from .checkpoint import RunState, Snapshot
-from .folder import STATUS, RunFolder, read_toml
+from .folder import RunFolder
 from .interrupt import Stopped, StopRequest, stop_requests
 from .recipes import Table
+from .standing import standing
 
 _STATUS_EVERY = 1.0
 _PAUSES_BETWEEN = 20
@@ -36,11 +37,10 @@ def recorder(
         try:
             yield recording
         except KeyboardInterrupt as stop:
-            folder.set_status("stopped", recording.done, str(stop))
+            recording.ended("stopped", str(stop))
             raise
         except Exception as error:
-            folder.log(f"failed: {type(error).__name__}: {error}")
-            folder.set_status("failed", recording.done, " ".join(f"{error}".split()) or type(error).__name__)
+            recording.ended("failed", " ".join(f"{error}".split()) or type(error).__name__)
             raise
         finally:
             recording.wait()
@@ -50,7 +50,7 @@ class Recorder:
     """Appends metrics, and writes checkpoints in the background."""
 
     def __init__(self, folder: RunFolder, options: Options, request: StopRequest) -> None:
-        self.folder, self.done = folder, 0
+        self.folder, self.done, self._finished = folder, 0, False
         self._options, self._request = options, request
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
@@ -60,14 +60,21 @@ class Recorder:
     def restore(self, state: RunState) -> None:
         """Puts the run's checkpoint into a state that has just begun, if there is one."""
         path = self.folder.path
-        finished = (path / STATUS).exists() and read_toml(path / STATUS).get("state") == "finished"
-        if finished and not (path / checkpoint.NAME).exists():
+        self._finished = standing(path).state == "finished"
+        if self._finished and not (path / checkpoint.NAME).exists():
             accepted = "this run is finished and kept no checkpoint: read its metrics.csv, or delete it to run it again"
             raise InputError("folder", str(path), accepted)
         self.folder.restore(state)
         self.done = self._saved_round = state.done
-        if not finished:
+        if not self._finished:
             self.folder.set_status("running", state.done)
+
+    def ended(self, state: str, reason: str) -> None:
+        """How the run ended, if not well. On a full disk there may be no room even for that."""
+        if not self._finished:  # it has its result, whatever went wrong with looking at it
+            with suppress(OSError):
+                self.folder.log(f"{state}: {reason}")
+                self.folder.set_status(state, self.done, reason)
 
     def evaluated(self, row: dict[str, float]) -> None:
         self.folder.append(row)
@@ -78,7 +85,8 @@ class Recorder:
         now = time.monotonic()
         if now - self._status_at > _STATUS_EVERY:
             self._status_at = now
-            self.folder.set_status("running", done, safe=False)
+            with suppress(OSError):  # only for who watches
+                self.folder.set_status("running", done, safe=False)
         if self._failure:
             self._fail()
         if self._request.asked:
@@ -91,9 +99,12 @@ class Recorder:
 
     def save(self, state: RunState) -> None:
         """Begins to write a checkpoint; if somebody asked to stop, ends the run with it."""
-        if not state.server["x"].isfinite().all():
-            return  # the checkpoint before stays the last good one; the next evaluation will say so
         self.wait()
+        if not state.server["x"].isfinite().all():
+            # The checkpoint before stays the last good one; the next evaluation would say so.
+            if self._request.asked:
+                raise Stopped(f"stopped after round {state.done}, which diverged: no new checkpoint was written")
+            return
         began = time.monotonic()
         snapshot = Snapshot(state)
         self._pause = time.monotonic() - began
@@ -102,7 +113,6 @@ class Recorder:
         self._writer.start()
         if self._request.asked and state.done < self._options.rounds:
             self.wait()
-            self.folder.log(f"stopped after round {state.done}")
             raise Stopped(f"stopped after round {state.done}; go on with: fedsum resume {self.folder.path}")
 
     def _write(self, snapshot: Snapshot) -> None:
@@ -137,7 +147,7 @@ class Recorder:
 
     def finished(self, state: RunState, model: Any) -> None:
         """Leaves the model and a last checkpoint."""
-        if (self.folder.path / STATUS).exists() and read_toml(self.folder.path / STATUS).get("state") == "finished":
+        if self._finished:
             return
         if self._saved_round < state.done:
             self.save(state)

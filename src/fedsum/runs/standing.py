@@ -80,6 +80,11 @@ def _held(folder: Path) -> bool:
 
 def run_folders(folder: Path) -> list[Path]:
     """The folder itself if it is a run's, or all runs below it."""
-    if (folder / CONFIG).exists():
+    if _is_run(folder):
         return [folder]
-    return sorted(path.parent for path in folder.rglob(CONFIG))
+    return sorted(path.parent for path in folder.rglob(CONFIG) if _is_run(path.parent))
+
+
+def _is_run(folder: Path) -> bool:
+    """Many things have a config.toml; a run has a status, or a lock, beside it."""
+    return (folder / CONFIG).exists() and any((folder / name).exists() for name in (STATUS, LOCK))

@@ -125,7 +125,8 @@ def run_all(
                 name = waiting.popleft()
                 begun[name] += 1
                 run = by_name[name]
-                running[pool.submit(execute_quietly, run.table, run.folder, pool.shared, keep, tensorboard)] = name
+                how = (pool.shared, keep, tensorboard, Path.cwd())
+                running[pool.submit(execute_quietly, run.table, run.folder, *how)] = name
             ended = wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done
             for future in ended:
                 name = running.pop(future)
