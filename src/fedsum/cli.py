@@ -17,12 +17,14 @@ from .algorithms import ALGORITHMS, card
 from .checks import InputError, integer, nearest
 from .checks import seed as check_seed
 from .demo import DEMOS
+from .flower.commands import app as flower
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
 from .report.labels import LABELS
 from .simulate import RoundDone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(flower, name="flower")
 out = Console()
 err = Console(stderr=True)
 
