@@ -61,15 +61,15 @@ class Net:
             self.stop(name)
 
     def start(self, name, *command):
-        log = (self.folder / f"{name}.log").open("a")
-        self.processes[name] = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
-            env=self.environment,
-            cwd=self.folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                env=self.environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         return self.processes[name]
 
     def stop(self, name, *, hard=True):

@@ -422,3 +422,20 @@ def test_a_slower_process_does_not_undo_what_a_later_one_did(tmp_path):
     assert net.work(old).status == "ahead"
     assert not net.disks[0].keep(Version(0, old.slip.step, old.slip.last, {}, {}))
     assert net.disks[0].read().newest == before.newest
+
+
+def test_a_server_restored_from_an_old_backup_does_not_take_what_it_cannot_place(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    backup = copy.deepcopy(net.ledger.books)
+    net.round([0, 1])
+    net.round([1])
+    net.work(net.ledger.order(0))  # pending: round 2, made from what was merged in round 0
+    net.ledger.books = backup
+    for _ in range(2):
+        net.round([2, 3])
+    reply = net.work(net.ledger.order(0))  # the same round, but for this server nothing was merged of client 0
+    assert net.ledger.hear(reply) is None
+    net.ledger.close()
+    h = sum(net.disks[i].read().pending.state["h"] for i in (0, 2, 3))
+    torch.testing.assert_close(net.ledger.books.server["y"], h, rtol=0, atol=1e-12)
+    assert net.work(net.ledger.order(0)).status == "done"

@@ -1,6 +1,7 @@
 """The server app: an app's configuration and its task, run as a federation."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -67,21 +68,15 @@ def server_app(
             norm_limit=settings.norm_limit,
         )
         chosen = schedule or settings.made_schedule()
-        journal = Journal(settings.folder, settings.clients)
-        journal.configured(_config(settings, ledger.algorithm, chosen))
-        federation = Federation(
-            ledger,
-            journal,
-            schedule=chosen,
-            keys=settings.keys(),
-            eval_every=settings.eval_every,
-            on_round=on_round,
-        )
+        options: dict[str, Any] = {"schedule": chosen, "keys": settings.keys(), "eval_every": settings.eval_every}
 
         def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
             return MetricRecord(dict(judge.evaluate(to_vectors(arrays)["x"])))
 
-        federation.start(grid, num_rounds=settings.rounds, timeout=settings.deadline, evaluate_fn=evaluate)
+        with closing(Journal(settings.folder, settings.clients)) as journal:
+            journal.configured(_config(settings, ledger.algorithm, chosen))
+            federation = Federation(ledger, journal, on_round=on_round, **options)
+            federation.start(grid, num_rounds=settings.rounds, timeout=settings.deadline, evaluate_fn=evaluate)
 
     return app
 

@@ -56,9 +56,10 @@ def client_app(
 
 
 def _bound(task: Callable[[int, int], BaseTask], order: Order) -> BaseTask:
-    """The client's task in the precision of what the server sent."""
-    sent = [*order.vectors.values(), *([order.start] if order.start is not None else [])]
-    dtype = next((value.dtype for value in sent if value.dim() == 1), torch.float32)
+    """The client's task in the server's precision."""
+    dtype = getattr(torch, order.terms.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise InputError("dtype", order.terms.dtype, "float32 or float64")
     return task(order.slip.client, order.terms.now.N).to(torch.device("cpu"), dtype)
 
 

@@ -41,6 +41,7 @@ class Journal:
         self.meter = DelayMeter(n)
         self.sent = Traffic()
         self.seconds = 0.0
+        self.judged = -1  # the round of the last row of metrics
         self._files: dict[int, str] = {}
 
     def resume(self, ledger: Ledger) -> bool:
@@ -104,6 +105,7 @@ class Journal:
         return self.meter.update(np.array(sorted(clients), dtype=np.int64))
 
     def evaluated(self, row: dict[str, float]) -> None:
+        self.judged = int(row["round"])
         _append(self.folder / "metrics.csv", list(row), [list(row.values())])
 
     def configured(self, config: dict[str, Any]) -> None:
@@ -128,6 +130,7 @@ class Journal:
                 return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 if time.monotonic() > patience:
+                    self._lock.close()
                     raise InputError("folder", str(self.folder), "another server app is at work in it") from None
                 time.sleep(0.5)
 
@@ -140,7 +143,9 @@ class Journal:
         for clients in sets:
             self.meter.update(np.array(sorted(clients), dtype=np.int64))
         _rewrite(self.folder / "participation.csv", rows)
-        _rewrite(self.folder / "metrics.csv", [r for r in _rows(self.folder / "metrics.csv") if int(r["round"]) <= t])
+        judged = [row for row in _rows(self.folder / "metrics.csv") if int(row["round"]) <= t]
+        self.judged = max((int(row["round"]) for row in judged), default=-1)
+        _rewrite(self.folder / "metrics.csv", judged)
 
 
 def _identity(ledger: Ledger) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Ledger:
         slip = Slip(books.job, books.epoch, 2 * books.t, last, client)
         start = books.start if self._sends_start and last == NEVER else None
         down = self.algorithm.downlink(books.server, now)
-        return Order(slip, Terms(now, self.seed, self.batch_size), down, start)
+        return Order(slip, self._terms(now), down, start)
 
     def hear(self, reply: Reply) -> str | None:
         """Takes a reply of the current round; why it is refused, if it is."""
@@ -191,7 +191,7 @@ class Ledger:
         books, t = self.books, self.books.t - 1
         now = self.record(t)
         slip = Slip(books.job, books.epoch, 2 * t + 1, 2 * t, client)
-        return Order(slip, Terms(now, self.seed, self.batch_size), self.algorithm.farewell(books.server, now))
+        return Order(slip, self._terms(now), self.algorithm.farewell(books.server, now))
 
     def parted(self, reply: Reply) -> str | None:
         """A client has taken the farewell in; unheard, the server goes on counting on the state before it."""
@@ -219,6 +219,9 @@ class Ledger:
                 away += float((value - whole[name]).square().sum())
                 size += float(value.square().sum())
         return math.sqrt(away / size if size else away)
+
+    def _terms(self, now: Round) -> Terms:
+        return Terms(now, self.seed, self.batch_size, str(self.books.start.dtype).removeprefix("torch."))
 
     def _merge(self, accepted: dict[int, Message]) -> None:
         books, algorithm, now = self.books, self.algorithm, self.record(self.books.t)

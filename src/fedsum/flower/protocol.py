@@ -59,6 +59,8 @@ class Terms:
     """its t counts from the beginning of the epoch, when all states were new"""
     seed: int
     batch_size: int
+    dtype: str
+    """of all vectors, as torch names it"""
 
 
 @dataclass(frozen=True)

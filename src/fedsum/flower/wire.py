@@ -19,7 +19,7 @@ class Unreadable(ValueError):
 def from_order(order: Order) -> RecordDict:
     terms = order.terms
     # Flower's whole numbers end at 2^63; a seed may be larger.
-    told = {**asdict(terms.now), "seed": str(terms.seed), "batch_size": terms.batch_size}
+    told = {**asdict(terms.now), "seed": str(terms.seed), "batch_size": terms.batch_size, "dtype": terms.dtype}
     records: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         "slip": ConfigRecord(asdict(order.slip)),
         "terms": ConfigRecord(told),
@@ -33,9 +33,10 @@ def from_order(order: Order) -> RecordDict:
 def to_order(content: RecordDict) -> Order:
     try:
         told: dict[str, Any] = dict(content["terms"])
-        seed, batch_size = int(told.pop("seed")), told.pop("batch_size")
+        plain = {"batch_size": told.pop("batch_size"), "dtype": told.pop("dtype")}
+        seed = int(told.pop("seed"))
         start = to_vectors(content["start"])["x"] if "start" in content else None
-        return Order(_slip(content), Terms(Round(**told), seed, batch_size), to_vectors(content["vectors"]), start)
+        return Order(_slip(content), Terms(Round(**told), seed, **plain), to_vectors(content["vectors"]), start)
     except (KeyError, TypeError, ValueError) as error:
         raise Unreadable(f"an order that cannot be read: {error!r}") from error
 
