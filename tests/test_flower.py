@@ -43,7 +43,7 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path):
         shared = {"clients": 2, "trace": str(tmp_path / "trace.csv"), "rounds": len(SETS), "quorum": 2}
         folders = {name: net.run(folder=name, **{"algorithm.name": name}, **shared) for name in names}
         for folder in folders.values():
-            net.finished(folder, 170)
+            net.finished(folder, 400)
     task = Quadratic.random(2, 50, noise=0.5, spread=3.0, seed=1)
     for name, folder in folders.items():
         algorithm = ALGORITHMS[name.replace("-", "")]()
@@ -78,14 +78,14 @@ def test_no_fault_breaks_the_sum(tmp_path):
             (2, 1, "nonsense"),
             (3, 2, "kill-after"),
             (4, 1, "delete"),
-            (5, 0, "delay=14"),
+            (5, 0, "delay=27"),
         )
         (net.state / "kill-server-in").write_text("6")
-        config = {"rounds": 9, "deadline": 12.0}
+        config = {"rounds": 9, "deadline": 25.0}
         folder = net.run(**config)
-        wait_for(lambda: not (net.state / "kill-server-in").exists(), 150, "the server's death")
+        wait_for(lambda: not (net.state / "kill-server-in").exists(), 400, "the server's death")
         net.run(**config)
-        net.finished(folder, 90)
+        net.finished(folder, 200)
         log = (folder / "log").read_text()
         told, _ = books(folder)
         rounds = sums(net, folder)
@@ -97,7 +97,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
         "round 2: client 0 refused: delta holds NaN or infinity",
         "round 2: client 1 sent a reply that cannot be read",
         "client 1 has lost its state; epoch 1 begins",
-        "round 5: client 0 did not answer within 12 s",
+        "round 5: client 0 did not answer within 25 s",
         "taken up after round 6 of 9",
     ):
         assert said in log
@@ -124,9 +124,11 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
         net.certs = certs
         shared = {"clients": 2, "rounds": 2, "quorum": 2, "client_keys": str(certs / "clients.toml")}
         folder = net.run(**shared)
-        net.finished(folder, 90)
-        for stranger in (unregistered, keyless, plain):
+        net.finished(folder, 200)
+        for name, stranger in {"unregistered": unregistered, "keyless": keyless, "plain": plain}.items():
             assert stranger.wait(60) != 0
+            assert "Receiving" not in (tmp_path / f"{name}.log").read_text()
+        assert "Receiving" in (tmp_path / "supernode-0.log").read_text()
         assert max(away for *_, away in sums(net, folder)) <= 1e-6
         trace = Trace.read(folder / "participation.csv", clients=2)
         assert [trace.active(0, t).tolist() for t in range(2)] == [[0, 1], [0, 1]]

@@ -18,6 +18,7 @@ from problems import noisy
 from fedsum import MIFA, Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace, delays, simulate
 from fedsum.flower import Federation, Ledger, client_app, server_app
 from fedsum.flower import server as loop
+from fedsum.flower.certs import write_certs
 from fedsum.flower.journal import Journal
 from fedsum.flower.settings import Settings
 from fedsum.flower.wire import to_vectors
@@ -281,7 +282,7 @@ def test_lost_states_reset_the_epoch_once(tmp_path):
 
 def test_keys_say_who_is_who(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
-    grid.keys = {100: b"zero\n", 101: b"one", 102: b"stranger", 103: b"three"}
+    grid.keys = {100: b"zero", 101: b"one", 102: b"stranger", 103: b"three"}
     keys = {b"zero": 0, b"one": 1, b"two": 2, b"three": 3}
     federation(tmp_path, FedSUM(), grid=grid, keys=keys, rounds=2)
     assert {letter.metadata.message_type for letter in grid.sent} == {"train.work"}  # nobody is asked for its name
@@ -354,8 +355,11 @@ def test_settings_make_schedules_rates_and_keys(tmp_path):
     assert made.made_schedule().active(0, 0).tolist() == [0, 1]
     assert made.rate(30) == pytest.approx(0.025)
     assert made.keys() is None
-    (tmp_path / "keys.toml").write_text('[clients]\n9 = "abc"\n')
-    with pytest.raises(InputError, match="client-keys = 9: ids from 0 to 3"):
+    write_certs(tmp_path / "certs", N + 1, ["localhost"])
+    with pytest.raises(InputError, match="client-keys = 4: ids from 0 to 3"):
+        Settings.read(CONFIG | {"client-keys": str(tmp_path / "certs" / "clients.toml")}).keys()
+    (tmp_path / "keys.toml").write_text('[clients]\n0 = "abc"\n')
+    with pytest.raises(InputError, match="client-keys = "):
         Settings.read(CONFIG | {"client-keys": str(tmp_path / "keys.toml")}).keys()
     with pytest.raises(InputError, match="client-keys = "):
         Settings.read(CONFIG | {"client-keys": str(tmp_path / "none.toml")}).keys()

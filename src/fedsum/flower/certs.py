@@ -51,13 +51,14 @@ def write_certs(folder: Path, clients: int, hosts: Sequence[str]) -> list[Path]:
         .sign(authority, hashes.SHA384())
     )
     files = {"ca.crt": ca.public_bytes(Encoding.PEM), "server.pem": certificate.public_bytes(Encoding.PEM)}
-    files["server.key"] = _private(server)
+    files["server.key"] = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     listed = ["# Whose key is whose: `client-keys` in the app's configuration names this file.", "[clients]"]
     for client in range(clients):
         key = ec.generate_private_key(ec.SECP384R1())
-        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        files |= {f"client-{client}.key": _private(key), f"client-{client}.pub": public}
-        listed.append(f'{client} = """\n{public.decode()}"""')
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        files |= {f"client-{client}.key": private, f"client-{client}.pub": public + b"\n"}
+        listed.append(f'{client} = "{public.decode()}"')
     files["clients.toml"] = "\n".join(listed).encode() + b"\n"
     for name, content in files.items():
         with written_whole(folder / name) as part:
@@ -102,7 +103,3 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -53,7 +53,7 @@ class Roster:
     def _recognise(self, node: NodeInfo) -> None:
         if node.node_id in self._client:
             return
-        client = (self.keys or {}).get(node.public_key.strip())
+        client = (self.keys or {}).get(node.public_key)
         self._client[node.node_id] = client
         if client is None:
             self.note(f"node {node.node_id}: its key belongs to no client, so it is asked nothing")

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.app import Message as Letter
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
@@ -24,6 +25,8 @@ from .wire import Unreadable, from_order, from_vectors, size, to_reply
 
 WORK, FAREWELL = "train.work", "train.farewell"
 _POLL_S = 0.5
+# The life of a message ends with the round; which of the two clocks is first does not matter.
+_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 class Federation(Strategy):
@@ -134,8 +137,9 @@ class Federation(Strategy):
             if self.ledger.void or complete or post.left <= 0:
                 break
             time.sleep(_POLL_S)
-        for client in post.silent():
-            self._warn(f"round {t}: client {client} did not answer within {self.deadline:g} s")
+        if post.left <= 0:
+            for client in sorted(post.open.values()):
+                self._silent(client)
         closed = self.ledger.close(None if wanted is None else len(wanted))
         if closed.reset:
             self._warn(f"round {t}: {closed.reset}; epoch {self.ledger.books.epoch} begins, x stays")
@@ -177,6 +181,8 @@ class Federation(Strategy):
 
     def _hear(self, client: int, letter: Letter, *, parting: bool = False) -> None:
         t = self.ledger.books.t
+        if letter.has_error() and letter.error.code in _EXPIRED:
+            return self._silent(client)
         if letter.has_error():
             return self._warn(f"round {t}: client {client} failed: {letter.error.reason}")
         try:
@@ -189,6 +195,9 @@ class Federation(Strategy):
         if refusal:
             self._warn(f"round {t}: client {client} refused: {refusal}")
         return None
+
+    def _silent(self, client: int) -> None:
+        self._warn(f"round {self.ledger.books.t}: client {client} did not answer within {self.deadline:g} s")
 
     def _evaluate(self, done: int, judge: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
         """Adds a row to the metrics; False if the loss is no longer finite."""
@@ -257,9 +266,6 @@ class _Post:
             if letter.has_content():
                 self.up += self._count(letter)
             yield client, letter
-
-    def silent(self) -> list[int]:
-        return sorted(self.open.values())
 
     def _count(self, letter: Letter) -> int:
         """Adds a letter to what the run has sent, and returns its bytes."""

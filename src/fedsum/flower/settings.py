@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
 from ..algorithms import ALGORITHMS, Algorithm
 from ..checks import InputError, nearest
 from ..participation import SCHEDULES, Schedule, Trace
@@ -91,11 +94,16 @@ class Settings:
         path = Path(self.client_keys)
         try:
             listed = tomllib.loads(path.read_text(encoding="utf-8"))["clients"]
-            keys = {key.strip().encode(): int(client) for client, key in listed.items()}
-        except (OSError, KeyError, ValueError, AttributeError) as error:
-            accepted = f"a file with a table [clients] of id = public key in PEM ({error})"
+            keys = {_pem(key): int(client) for client, key in listed.items()}
+        except (OSError, KeyError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
+            accepted = f"a file with a table [clients] of id = public key, as in a .pub file ({error})"
             raise InputError("client-keys", str(path), accepted) from None
         for client in keys.values():
             if not 0 <= client < self.clients:
                 raise InputError("client-keys", client, f"ids from 0 to {self.clients - 1}")
         return keys
+
+
+def _pem(key: str) -> bytes:
+    """A public key as the SuperLink lists it."""
+    return load_ssh_public_key(key.strip().encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
