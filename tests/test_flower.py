@@ -102,7 +102,8 @@ def test_no_fault_breaks_the_sum(tmp_path):
     ):
         assert said in log
     assert told["epoch"] == 1
-    assert rounds[-1][2] == 3  # all are back
+    assert min(told["last"].values()) >= 2 * 4  # all are back
+    assert len(told["last"]) == 3
 
 
 def test_tls_and_keys_keep_strangers_out(tmp_path):

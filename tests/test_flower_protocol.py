@@ -19,7 +19,8 @@ from problems import Shifted, decaying, noisy, third_empty
 
 from fedsum import SCAFFOLD, FedAvg, FedAWE, FedSUM, FedSUMB, FedSUMCR, InputError, simulate
 from fedsum.algorithms import ALGORITHMS
-from fedsum.flower.ledger import Ledger, telescopes
+from fedsum.flower.ledger import Ledger
+from fedsum.flower.probes import telescopes
 from fedsum.flower.protocol import NEVER
 from fedsum.flower.store import Store, Version
 from fedsum.flower.worker import answer

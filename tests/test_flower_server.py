@@ -321,6 +321,8 @@ def test_divergence_stops_the_run(tmp_path):
     status = tomllib.loads((tmp_path / "run" / "status.toml").read_text())
     assert status["state"] == "diverged"
     assert status["round"] < 500
+    with pytest.raises(InputError, match="holds a run that diverged"):
+        federation(tmp_path, FedSUM(), rounds=500, eta_l=1e80)
 
 
 def test_the_server_app_runs_from_its_configuration(tmp_path):

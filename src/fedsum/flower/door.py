@@ -4,9 +4,7 @@ import math
 from collections import deque
 from statistics import median
 
-import torch
-
-from ..algorithms import Algorithm, Message, Round
+from ..algorithms import Message
 from ..checks import real
 
 _WINDOW = 101
@@ -59,11 +57,3 @@ class Door:
 
 def _norm(uplink: Message) -> float:
     return math.sqrt(sum(float(value.double().square().sum()) for value in uplink.values()))
-
-
-def example(algorithm: Algorithm, x: torch.Tensor, now: Round) -> Message:
-    """An uplink of this algorithm for a model like x."""
-    server, client = algorithm.init_server(x, now), algorithm.init_client(x)
-    down = algorithm.downlink(server, now)
-    uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), torch.zeros_like(x), now)
-    return uplink

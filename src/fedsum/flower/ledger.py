@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from ..algorithms import Algorithm, Message, Round, State
 from ..checks import InputError, integer, real
 from ..checks import seed as check_seed
-from .door import Door, example
-from .protocol import NEVER, Order, Reply, Slip, Terms, has_farewell
-from .worker import needs_start, stateful
+from .door import Door
+from .probes import example, has_farewell, needs_start, stateful, telescopes
+from .protocol import NEVER, Order, Reply, Slip, Terms
 
 _LOSSES = 3
 """how often a client may lose its state before it is asked no more: each time costs all others theirs"""
@@ -258,26 +258,3 @@ class Ledger:
         books.epoch, books.begun, books.start = epoch + 1, books.t, x
         books.last, books.rows, books.table = {}, {}, {}
         books.server = self.algorithm.init_server(x, self.record(books.t))
-
-
-def telescopes(algorithm: Algorithm) -> bool:
-    """Whether a client's uplinks sum up to what its state is worth, as changes do.
-
-    Asked of the algorithm itself: two reports in a row must send as much as one report of the second alone.
-    """
-    x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
-    server, client, row = algorithm.init_server(x, now), algorithm.init_client(x), algorithm.init_row(x)
-    down = algorithm.downlink(server, now)
-
-    def reported(gradients: Iterable[Tensor]) -> Message:
-        state, memory, total = client, row, dict[str, Tensor]()
-        for G in gradients:
-            plan = algorithm.plan(state, down, now)
-            uplink, state = algorithm.report(state, down, plan, G, now)
-            part, memory = algorithm.digest(memory, uplink, now)
-            total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
-        return total
-
-    first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
-    both, alone = reported([first, second]), reported([second])
-    return all(torch.equal(both[name], alone[name]) for name in both)

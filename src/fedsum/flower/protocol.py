@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round
+from ..algorithms import Message, Round
 
 NEVER = -1
 """the step of a client from which nothing was merged in this epoch: its state is the initial one"""
@@ -79,8 +79,3 @@ class Reply:
     vectors: Message = field(default_factory=dict)
     epoch: int = 0
     """with "ahead": the latest epoch that the client has seen"""
-
-
-def has_farewell(algorithm: Algorithm) -> bool:
-    """Whether the algorithm speaks to its clients after the merge."""
-    return type(algorithm).farewell is not Algorithm.farewell

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from logging import INFO, WARNING
 from typing import Any, NoReturn
 
@@ -13,15 +13,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from ..algorithms import Traffic
 from ..checks import InputError, integer, real
 from ..participation import Schedule
 from ..participation.base import as_ids
 from .journal import Journal
 from .ledger import Closed, Ledger
-from .protocol import Order
+from .post import Post
 from .roster import Roster
-from .wire import Unreadable, from_order, from_vectors, size, to_reply
+from .wire import Unreadable, from_vectors, to_reply
 
 WORK, FAREWELL = "train.work", "train.farewell"
 _POLL_S = 0.5
@@ -87,6 +86,8 @@ class Federation(Strategy):
         books, result = self.ledger.books, Result()
         if self.journal.resume(self.ledger):
             books = self.ledger.books
+            if not books.server["x"].isfinite().all():
+                raise InputError("folder", str(self.journal.folder), "holds a run that diverged; use another folder")
             self._say(f"taken up after round {books.t} of {rounds}, job {books.job}")
         else:
             self._say(f"job {books.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients, {rounds} rounds")
@@ -119,9 +120,9 @@ class Federation(Strategy):
     def _round(self, grid: Grid, rounds: int) -> Closed:
         """One attempt at the current round."""
         began, t = time.monotonic(), self.ledger.books.t
-        wanted = None if self.schedule is None else as_ids("schedule", self._active(t), self.ledger.n).tolist()
+        wanted = None if self.schedule is None else self._wanted(self.schedule, t)
         need = self.ledger.quorum if wanted is None else min(self.ledger.quorum, len(wanted))
-        post = _Post(grid, self.journal, until=began + self.deadline)
+        post = Post(grid, self.journal, until=began + self.deadline)
         asked: set[int] = set()
         while wanted != []:  # nobody is wanted: an empty round, which some algorithms use
             online = self.roster.look(grid)
@@ -152,18 +153,16 @@ class Federation(Strategy):
         self.journal.seconds += time.monotonic() - began
         self.journal.save(self.ledger, closed.merged)
         self._part(grid, closed, post)
-        drift = self.ledger.drift()
         self._say(
             f"round {t + 1}/{rounds}: {len(closed.merged)} of {len(asked)} answered"
             f" ({' '.join(map(str, closed.merged))}), tau {tau},"
             f" down {post.down:,} B, up {post.up:,} B, {time.monotonic() - began:.1f} s"
-            + (f", ||y - sum h|| / ||y|| = {drift:.1e}" if drift is not None else "")
         )
         if self.on_round:
             self.on_round(self.ledger, closed)
         return closed
 
-    def _part(self, grid: Grid, closed: Closed, post: "_Post") -> None:
+    def _part(self, grid: Grid, closed: Closed, post: Post) -> None:
         """The message after the merge, for an algorithm that has one. A client that misses it counts as absent."""
         orders = {client: self.ledger.farewell(client) for client in closed.merged}
         told = {client: order for client, order in orders.items() if order}
@@ -177,6 +176,10 @@ class Federation(Strategy):
                 self._hear(client, letter, parting=True)
             if post.open:
                 time.sleep(_POLL_S)
+        for client in sorted(post.open.values()):
+            self._warn(
+                f"round {self.ledger.books.t - 1}: client {client} missed the merged model, and counts as absent"
+            )
         self.journal.save(self.ledger, ())
 
     def _hear(self, client: int, letter: Letter, *, parting: bool = False) -> None:
@@ -209,12 +212,19 @@ class Federation(Strategy):
         row: dict[str, Any] = {"round": done, **dict(found or {})}
         row |= {"communication": sent.vectors, "bytes": sent.bytes, "tau": tau[-1] if tau else 0}
         row |= {"seconds": round(self.journal.seconds, 3), "epoch": self.ledger.books.epoch}
+        drift = self.ledger.drift()  # over all clients, so not in every round
+        if drift is not None:
+            row["drift"] = drift
         self.journal.evaluated(row)
+        shown = (
+            f"{name} {value:.4g}" for name, value in row.items() if name in ("train_loss", "test_accuracy", "drift")
+        )
+        self._say(f"after {done} rounds: {', '.join(shown)}")
         return bool(x.isfinite().all()) and math.isfinite(row.get("train_loss", 0.0))
 
-    def _active(self, t: int) -> Any:
-        assert self.schedule is not None
-        return self.schedule.active(self.ledger.seed, t)
+    def _wanted(self, schedule: Schedule, t: int) -> list[int]:
+        ids = as_ids("schedule", schedule.active(self.ledger.seed, t), self.ledger.n)
+        return [client for client in ids.tolist() if self.ledger.welcome(client)]
 
     def _say(self, line: str, level: int = INFO) -> None:
         log(level, "%s", line)
@@ -231,45 +241,3 @@ class Federation(Strategy):
         raise NotImplementedError("Federation.start() has its own round loop")
 
     configure_evaluate = aggregate_train = aggregate_evaluate = configure_train
-
-
-class _Post:
-    """The letters of one round: which are out, and how much went over the network."""
-
-    def __init__(self, grid: Grid, journal: Journal, until: float) -> None:
-        self.grid, self.journal, self.until = grid, journal, until
-        self.open: dict[str, int] = {}
-        self.down = self.up = 0
-
-    @property
-    def left(self) -> float:
-        return self.until - time.monotonic()
-
-    def send(self, kind: str, orders: dict[int, Order]) -> None:
-        if not orders or self.left <= 0:
-            return
-        letters = []
-        for node, order in orders.items():
-            letter = Letter(from_order(order), node, kind, ttl=self.left, group_id=str(order.slip.t))
-            letters.append(letter)
-            self.down += self._count(letter)
-        for letter_id, order in zip(self.grid.push_messages(letters), orders.values(), strict=True):
-            if letter_id:
-                self.open[letter_id] = order.slip.client
-
-    def receive(self) -> Iterable[tuple[int, Letter]]:
-        """The replies that have come; each letter gets one."""
-        for letter in self.grid.pull_messages(list(self.open)) if self.open else ():
-            client = self.open.pop(letter.metadata.reply_to_message_id, None)
-            if client is None:
-                continue
-            if letter.has_content():
-                self.up += self._count(letter)
-            yield client, letter
-
-    def _count(self, letter: Letter) -> int:
-        """Adds a letter to what the run has sent, and returns its bytes."""
-        arrays = [array for record in letter.content.array_records.values() for array in record.values()]
-        sent = Traffic(vectors=sum(len(array.shape) == 1 for array in arrays), bytes=size(letter))
-        self.journal.sent += sent
-        return sent.bytes

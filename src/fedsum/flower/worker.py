@@ -2,11 +2,10 @@
 
 from typing import Protocol
 
-import torch
-
 from ..algorithms import Algorithm, Message, State
 from ..engine.loop import client_work
 from ..tasks import BaseTask
+from .probes import stateful
 from .protocol import NEVER, Order, Reply
 from .store import Kept, Version
 
@@ -39,16 +38,6 @@ def answer(order: Order, algorithm: Algorithm, task: BaseTask, store: Keeper) ->
     if not store.keep(Version(slip.epoch, slip.step, slip.last, state, vectors)):
         return Reply(slip, "ahead", epoch=store.read().newest[0])
     return Reply(slip, "done", vectors)
-
-
-def stateful(algorithm: Algorithm) -> bool:
-    return bool(algorithm.init_client(torch.zeros(1)))
-
-
-def needs_start(algorithm: Algorithm) -> bool:
-    """Whether a client's initial state depends on x^(0), so that it must be told."""
-    zero, one = (algorithm.init_client(torch.full((1,), value)) for value in (0.0, 1.0))
-    return any(not torch.equal(zero[name], one[name]) for name in zero)
 
 
 def _base(kept: Kept, order: Order, algorithm: Algorithm) -> State | None:
