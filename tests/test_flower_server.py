@@ -258,6 +258,24 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
     assert len(list((tmp_path / "run" / "clients").iterdir())) == (N if isinstance(algorithm, MIFA) else 0)
 
 
+def test_a_table_survives_the_server(tmp_path):
+    federation(tmp_path, FedSUM(), rounds=3, on_loss="table")
+    assert len(list((tmp_path / "run" / "clients").iterdir())) == N
+    ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_loss="table")
+    assert ledger.books.t == 6
+    assert ledger.drift() < 1e-12
+    assert pd.read_csv(tmp_path / "run" / "metrics.csv")["drift"].max() < 1e-12
+
+
+def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedAWE())
+    happens = {(1, 2): "silent", (2, 1): "error"}
+    grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
+    ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
+    assert "round 1: client 2 missed the merged model, and counts as absent" in log(tmp_path)
+    assert ledger.books.last == {0: 5, 1: 4, 2: 5, 3: 5}
+
+
 def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
     federation(tmp_path, FedSUM(), rounds=2)
     with pytest.raises(InputError, match="holds a run with algorithm 'FedSUM"):
