@@ -35,7 +35,7 @@ def main():
             net.supernode(i)
         run = net.run(APP, rounds=args.rounds, turns=args.turns)
         path = run / "times.json"
-        times = wait_for(lambda: path.exists() and json.loads(path.read_text()), 3600, "the run")
+        times = wait_for(lambda: path.exists() and json.loads(path.read_text()), 900, "the run")
     rounds = {name: [b - a for turn in found for a, b in pairwise(turn[1:])] for name, found in times.items()}
     found = {
         name: {"median_s": round(statistics.median(seconds), 2), "rounds_s": [round(s, 2) for s in seconds]}

@@ -371,7 +371,7 @@ def test_wrong_settings_are_refused(config, message):
 
 
 def test_settings_make_schedules_rates_and_keys(tmp_path):
-    made = Settings.read(CONFIG | {"schedule.name": "cyclic", "schedule.size": 2, "eta-decay": 10.0})
+    made = Settings.read(CONFIG | {"mine.width": 64, "schedule.name": "cyclic", "schedule.size": 2, "eta-decay": 10.0})
     assert made.made_schedule().active(0, 0).tolist() == [0, 1]
     assert made.rate(30) == pytest.approx(0.025)
     assert made.keys() is None

@@ -3,13 +3,13 @@
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from fedsum import LocalPlan
+from fedsum import FedAvg, LocalPlan
 from fedsum.engine.loop import client_work
 from fedsum.flower import client_app
 
 from .task import task
 
-app = client_app(lambda client, n: task(n))
+app = client_app(lambda client, n: task(n), algorithm=FedAvg())
 
 
 @app.train()

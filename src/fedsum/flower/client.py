@@ -44,8 +44,7 @@ def client_app(
         own = _client_id(context, default=order.slip.client)
         if own != order.slip.client:
             raise InputError("client-id", own, f"the server takes this SuperNode for client {order.slip.client}")
-        settings = Settings.read(context.run_config)
-        chosen = algorithm or settings.algorithm
+        chosen = algorithm or Settings.read(context.run_config).algorithm
         folder = context.node_config.get("state") or Path.home() / ".fedsum" / "state"
         store = Store(str(folder), order.slip.job, order.slip.client)
         return Letter(from_reply(answer(order, chosen, _bound(task, order), store)), reply_to=letter)

@@ -219,7 +219,8 @@ class Federation(Strategy):
         shown = (
             f"{name} {value:.4g}" for name, value in row.items() if name in ("train_loss", "test_accuracy", "drift")
         )
-        self._say(f"after {done} rounds: {', '.join(shown)}")
+        if found is not None:
+            self._say(f"after {done} rounds: {', '.join(shown)}")
         return bool(x.isfinite().all()) and math.isfinite(row.get("train_loss", 0.0))
 
     def _wanted(self, schedule: Schedule, t: int) -> list[int]:

@@ -18,7 +18,10 @@ from ..registry import build
 
 @dataclass(frozen=True)
 class Settings:
-    """Every field may be set in the file or by `flwr run --run-config`, with hyphens for underscores."""
+    """Every field may be set in the file or by `flwr run --run-config`, with hyphens for underscores.
+
+    An app's own settings go into tables of their own, which are left alone.
+    """
 
     clients: int
     """N, fixed: absent clients count"""
@@ -64,6 +67,8 @@ class Settings:
             table, dot, name = key.partition(".")
             if dot and table in tables:
                 tables[table][name.replace("-", "_")] = value
+            elif dot:
+                continue  # a table of the app's own, for its task
             elif key.replace("-", "_") in known:
                 plain[key.replace("-", "_")] = value
             else:
