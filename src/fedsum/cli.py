@@ -18,6 +18,7 @@ from .checks import seed as check_seed
 from .console import QUIET, Json, err, figure, out, print_path
 from .demo import DEMOS
 from .experiments import commands as experiments
+from .flower.commands import app as flower
 from .participation import SCHEDULES, Schedule, Trace
 from .registry import build
 from .report.labels import LABELS
@@ -27,6 +28,7 @@ from .simulate import RoundDone
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 runs.add_to(app)
 experiments.add_to(app)
+app.add_typer(flower, name="flower")
 
 _INTERRUPTED = 130
 _TRACES = (".csv", ".parquet", ".pq")

@@ -1,0 +1,52 @@
+"""Time a round on Flower: fedsum's FedAvg, with its protocol and checkpoints, beside Flower's own FedAvg.
+
+python benchmarks/overhead.py [--rounds 8] [--turns 2] [--out docs/results/overhead.json]
+
+Real processes on 127.0.0.1: a SuperLink and three SuperNodes, one run, taking turns. The model has 100,100 parameters
+and little to do: a round is process starts, polls and messages. The first round of each turn is left out: fedsum asks
+the SuperNodes who they are there.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from flower_net import Net, wait_for
+
+APP = Path(__file__).parent / "overhead_app"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Net(folder) as net:
+        del net.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # Flower as it comes
+        net.superlink()
+        for i in range(3):
+            net.supernode(i)
+        run = net.run(APP, rounds=args.rounds, turns=args.turns)
+        path = run / "times.json"
+        times = wait_for(lambda: path.exists() and json.loads(path.read_text()), 900, "the run")
+    rounds = {name: [b - a for turn in found for a, b in pairwise(turn[1:])] for name, found in times.items()}
+    found = {
+        name: {"median_s": round(statistics.median(seconds), 2), "rounds_s": [round(s, 2) for s in seconds]}
+        for name, seconds in rounds.items()
+    }
+    found["ratio"] = round(found["fedsum"]["median_s"] / found["flower"]["median_s"], 2)
+    found["cores"], found["load"] = os.cpu_count(), os.getloadavg()
+    print(json.dumps(found, indent=1))
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Some rounds of one, some of the other, and again; the time of each round goes into a file."""
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+import fedsum
+from fedsum.flower import Federation, Ledger
+from fedsum.flower.journal import Journal
+
+from .task import task
+
+app = ServerApp()
+
+
+class Timed(FedAvg):
+    times = []
+
+    def aggregate_train(self, server_round, replies):
+        found = super().aggregate_train(server_round, replies)
+        self.times.append(time.monotonic())
+        return found
+
+
+@app.main()
+def main(grid, context):
+    config = context.run_config
+    n, rounds, folder = config["clients"], config["rounds"], Path(config["folder"])
+    x0 = task(n).init(0)
+    found = {"fedsum": [], "flower": []}
+    for turn in range(config["turns"]):
+        times = [time.monotonic()]
+        ledger = Ledger(
+            fedsum.FedAvg(), x0, n=n, quorum=n, local_steps=config["local-steps"], eta_l=config["eta-l"], batch_size=16
+        )
+        with closing(Journal(folder / f"turn-{turn}", n)) as journal:
+            run = Federation(ledger, journal, on_round=lambda *_, times=times: times.append(time.monotonic()))
+            run.start(grid, num_rounds=rounds, timeout=300.0)
+        found["fedsum"].append(times)
+        Timed.times = [time.monotonic()]
+        strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=n, min_available_nodes=n)
+        strategy.start(grid, initial_arrays=ArrayRecord({"x": Array(x0.numpy())}), num_rounds=rounds)
+        found["flower"].append(Timed.times)
+    (folder / "times.json").write_text(json.dumps(found))

@@ -1,0 +1,55 @@
+"""What an algorithm needs of a network, asked of the algorithm itself."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ..algorithms import Algorithm, Message, Round
+
+
+def stateful(algorithm: Algorithm) -> bool:
+    """Whether clients keep anything."""
+    return bool(algorithm.init_client(torch.zeros(1)))
+
+
+def needs_start(algorithm: Algorithm) -> bool:
+    """Whether a client's initial state depends on x^(0), so that it must be told."""
+    zero, one = (algorithm.init_client(torch.full((1,), value)) for value in (0.0, 1.0))
+    return any(not torch.equal(zero[name], one[name]) for name in zero)
+
+
+def has_farewell(algorithm: Algorithm) -> bool:
+    """Whether the algorithm speaks to its clients after the merge."""
+    return type(algorithm).farewell is not Algorithm.farewell
+
+
+def example(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
+    """An uplink of this algorithm for a model like x."""
+    server, client = algorithm.init_server(x, now), algorithm.init_client(x)
+    down = algorithm.downlink(server, now)
+    uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), torch.zeros_like(x), now)
+    return uplink
+
+
+def telescopes(algorithm: Algorithm) -> bool:
+    """Whether a client's uplinks sum up to what its state is worth, as changes do.
+
+    Asked of the algorithm itself: two reports in a row must send as much as one report of the second alone.
+    """
+    x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
+    server, client, row = algorithm.init_server(x, now), algorithm.init_client(x), algorithm.init_row(x)
+    down = algorithm.downlink(server, now)
+
+    def reported(gradients: Iterable[Tensor]) -> Message:
+        state, memory, total = client, row, dict[str, Tensor]()
+        for G in gradients:
+            plan = algorithm.plan(state, down, now)
+            uplink, state = algorithm.report(state, down, plan, G, now)
+            part, memory = algorithm.digest(memory, uplink, now)
+            total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
+        return total
+
+    first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
+    both, alone = reported([first, second]), reported([second])
+    return all(torch.equal(both[name], alone[name]) for name in both)

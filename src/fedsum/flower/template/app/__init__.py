@@ -1,0 +1,1 @@
+"""A federation that trains MNIST with fedsum."""

@@ -1,0 +1,80 @@
+"""A client that fails where a file of faults tells it to, each time once."""
+
+import json
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import torch
+from flwr.app import Array, ArrayRecord
+from flwr.clientapp import ClientApp
+from flwr.supernode.runtime import run_clientapp
+
+from fedsum.flower import client_app
+from fedsum.flower.wire import to_order
+
+from .task import task
+
+
+class Faulty(ClientApp):
+    def __init__(self):
+        super().__init__()
+        self.sound = client_app(lambda i, n: task(n))
+
+    def __call__(self, message, context):
+        if "slip" not in message.content:
+            return self.sound(message, context)
+        slip = to_order(message.content).slip
+        fault = due(Path(context.node_config["state"]), slip)
+        if fault == "delete":
+            for name in ("merged", "pending"):
+                folder = Path(context.node_config["state"]) / slip.job / f"client-{slip.client}"
+                (folder / f"{name}.safetensors").unlink(missing_ok=True)
+        if fault == "full":
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+            try:
+                return self.sound(message, context)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        reply = self.sound(message, context)
+        if fault == "raise":
+            raise RuntimeError("raised after computing")
+        if fault == "kill-before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "kill-after":
+            run_clientapp.push_task_output = lambda **_: os.kill(os.getpid(), signal.SIGKILL)
+        if fault and fault.startswith("delay"):
+            time.sleep(float(fault.split("=")[1]))
+        if fault in ("nan", "huge", "shape", "nonsense"):
+            reply.content["vectors"] = spoiled(reply.content["vectors"], fault)
+        return reply
+
+
+def due(state, slip):
+    """The fault of this client in this round, if it did not happen yet."""
+    path = state / "faults.json"
+    for fault in json.loads(path.read_text()) if path.exists() else []:
+        happened = state / f"happened-{slip.client}-{slip.t}"
+        if (fault["client"], fault["t"]) == (slip.client, slip.t) and not happened.exists():
+            happened.touch()
+            return fault["kind"]
+    return None
+
+
+def spoiled(record, fault):
+    if fault == "nonsense":
+        return ArrayRecord({"delta": Array("float32", (650,), "numpy.ndarray", b"not an array")})
+    values = {name: torch.from_numpy(array.numpy()) for name, array in record.items()}
+    made = {
+        "nan": lambda v: v * float("nan"),
+        "huge": lambda v: v * 1e6,
+        "shape": lambda v: v[:-1],
+    }[fault]
+    return ArrayRecord({name: Array(made(value).numpy()) for name, value in values.items()})
+
+
+app = Faulty()

@@ -1,0 +1,45 @@
+"""A server that can see its clients' disks, so that after each round it can check the sum."""
+
+import csv
+import os
+import signal
+from pathlib import Path
+
+import torch
+
+from fedsum.flower import server_app
+from fedsum.flower.journal import Journal
+from fedsum.flower.store import Store
+
+from .task import task
+
+STATE = Path(os.environ["FEDSUM_TEST_STATE"])
+
+
+def check(ledger, closed):
+    books = ledger.books
+    if "y" not in books.server:
+        return
+    h = [Store(STATE, books.job, i).read().find(books.epoch, last) for i, last in books.last.items()]
+    total = sum((version.state["h"] for version in h), torch.zeros_like(books.server["y"]))
+    away = float((books.server["y"] - total).norm() / books.server["y"].norm())
+    path = STATE / f"sums-{books.job}.csv"
+    with path.open("a", newline="") as file:
+        csv.writer(file).writerow([books.t, books.epoch, len(closed.merged), away])
+
+
+save = Journal.save
+
+
+def killed_once(self, ledger, changed):
+    """Killed between merge and checkpoint, in the round that a file names."""
+    path = STATE / "kill-server-in"
+    if path.exists() and int(path.read_text()) == ledger.books.t - 1 and changed:
+        path.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(self, ledger, changed)
+
+
+Journal.save = killed_once
+
+app = server_app(task, on_round=check)

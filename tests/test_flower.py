@@ -1,0 +1,135 @@
+"""The whole of it: a real SuperLink and real SuperNodes on 127.0.0.1."""
+
+import csv
+import json
+import tomllib
+
+import pandas as pd
+import pytest
+import torch
+from flower_net import Net, wait_for
+from safetensors import safe_open
+
+from fedsum import Explicit, Trace, simulate
+from fedsum.algorithms import ALGORITHMS
+from fedsum.flower.certs import write_certs
+from fedsum.tasks import Quadratic
+
+SETS = [[0, 1], [], [1], [0]]
+pytestmark = pytest.mark.xdist_group("flower")  # one after the other: two cores are few for one federation
+
+
+def books(folder):
+    with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
+        told = json.loads(file.metadata()["fedsum"])["books"]
+        return told, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def sums(net, folder):
+    """After each round: (rounds done, epoch, merged, ||y - sum h|| / ||y||)."""
+    job = books(folder)[0]["job"]
+    with (net.state / f"sums-{job}.csv").open() as file:
+        return [(int(t), int(epoch), int(m), float(away)) for t, epoch, m, away in csv.reader(file)]
+
+
+def test_a_run_with_a_schedule_is_the_simulation(tmp_path):
+    rows = [f"{t},{i}" for t, clients in enumerate(SETS) for i in clients]
+    (tmp_path / "trace.csv").write_text("\n".join(["round,client", *rows]) + "\n")
+    names = ("FedSUM", "FedSUM-B", "FedSUM-CR", "SCAFFOLD", "FedAvg")
+    with Net(tmp_path) as net:
+        net.superlink()
+        for i in range(2):
+            net.supernode(i)
+        shared = {"clients": 2, "trace": str(tmp_path / "trace.csv"), "rounds": len(SETS), "quorum": 2}
+        folders = {name: net.run(folder=name, **{"algorithm.name": name}, **shared) for name in names}
+        for folder in folders.values():
+            net.finished(folder, 400)
+    task = Quadratic.random(2, 50, noise=0.5, spread=3.0, seed=1)
+    for name, folder in folders.items():
+        algorithm = ALGORITHMS[name.replace("-", "")]()
+        options = {"local_steps": 3, "eta_l": lambda t: 0.05 / (t / 10 + 1) ** 0.5, "seed": 5, "eval_every": 1}
+        run = simulate(task, algorithm, Explicit(2, SETS), rounds=len(SETS), eval_model="server", **options)
+        _, found = books(folder)
+        for key, value in run.server.items():
+            torch.testing.assert_close(found[f"server.{key}"], value, rtol=1e-5, atol=1e-5)
+        metrics = pd.read_csv(folder / "metrics.csv")
+        for column in ("round", "train_loss", "tau"):
+            torch.testing.assert_close(
+                torch.tensor(metrics[column].to_numpy(), dtype=torch.float64),
+                torch.tensor(run.metrics[column].to_numpy(), dtype=torch.float64),
+                rtol=1e-5,
+                atol=1e-5,
+            )
+        trace = Trace.read(folder / "participation.csv", clients=2)
+        assert [trace.active(0, t).tolist() for t in range(4)] == SETS
+        assert tomllib.loads((folder / "config.toml").read_text())["algorithm"]["name"] == algorithm.name
+
+
+def test_no_fault_breaks_the_sum(tmp_path):
+    """One run, a fault in each round; the server sees the clients' disks, and checks after every round."""
+    with Net(tmp_path) as net:
+        net.superlink()
+        for i in range(3):
+            net.supernode(i)
+        net.faults(
+            (1, 0, "raise"),
+            (1, 1, "full"),
+            (2, 0, "nan"),
+            (2, 1, "nonsense"),
+            (3, 2, "kill-after"),
+            (4, 1, "delete"),
+            (5, 0, "delay=27"),
+        )
+        (net.state / "kill-server-in").write_text("6")
+        config = {"rounds": 9, "deadline": 25.0}
+        folder = net.run(**config)
+        wait_for(lambda: not (net.state / "kill-server-in").exists(), 400, "the server's death")
+        net.run(**config)
+        net.finished(folder, 200)
+        log = (folder / "log").read_text()
+        told, _ = books(folder)
+        rounds = sums(net, folder)
+    assert [t for t, *_ in rounds] == list(range(1, 10))
+    assert max(away for *_, away in rounds) <= 1e-6
+    for said in (
+        "client 0 failed: <class 'RuntimeError'>:<'raised after computing'>",
+        "round 1: client 1 failed: <class 'OSError'>",
+        "round 2: client 0 refused: delta holds NaN or infinity",
+        "round 2: client 1 sent a reply that cannot be read",
+        "client 1 has lost its state; epoch 1 begins",
+        "round 5: client 0 did not answer within 25 s",
+        "taken up after round 6 of 9",
+    ):
+        assert said in log
+    assert told["epoch"] == 1
+    assert min(told["last"].values()) >= 2 * 4  # all are back
+    assert len(told["last"]) == 3
+
+
+def test_tls_and_keys_keep_strangers_out(tmp_path):
+    certs, others = tmp_path / "certs", tmp_path / "others"
+    write_certs(certs, 2, ["127.0.0.1"])
+    write_certs(others, 1, ["127.0.0.1"])
+    with Net(tmp_path, certs=certs) as net:
+        net.superlink("--enable-supernode-auth")
+        for i in (1, 0):  # registered in another order than their numbers: the key says who is who
+            net.flwr("supernode", "register", str(certs / f"client-{i}.pub"), "test")
+        state = f'state="{net.state}"'
+        for i in range(2):
+            net.supernode(i, f"--auth-supernode-private-key={certs / f'client-{i}.key'}", config=state)
+        key = f"--auth-supernode-private-key={others / 'client-0.key'}"
+        unregistered = net.supernode(0, key, name="unregistered", config=state)
+        keyless = net.supernode(0, name="keyless")
+        net.certs = None
+        plain = net.supernode(0, "--max-retries=1", name="plain")
+        net.certs = certs
+        shared = {"clients": 2, "rounds": 2, "quorum": 2, "client_keys": str(certs / "clients.toml")}
+        folder = net.run(**shared)
+        net.finished(folder, 200)
+        for name, stranger in {"unregistered": unregistered, "keyless": keyless, "plain": plain}.items():
+            assert stranger.wait(60) != 0
+            assert "Receiving" not in (tmp_path / f"{name}.log").read_text()
+        assert "Receiving" in (tmp_path / "supernode-0.log").read_text()
+        assert max(away for *_, away in sums(net, folder)) <= 1e-6
+        trace = Trace.read(folder / "participation.csv", clients=2)
+        assert [trace.active(0, t).tolist() for t in range(2)] == [[0, 1], [0, 1]]

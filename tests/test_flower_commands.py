@@ -1,0 +1,58 @@
+"""`fedsum flower ...`: an app and keys that Flower accepts."""
+
+import stat
+import sys
+import tomllib
+
+import pytest
+from cryptography import x509
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
+
+from fedsum.cli import main
+
+
+def fedsum(monkeypatch, *command):
+    """The command's exit code."""
+    monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, command)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's
+def test_init_writes_an_app_that_flower_accepts(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "My app-2"
+    assert fedsum(monkeypatch, "flower", "init", folder) == 0
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    module = {f"my_app_2/{name}.py" for name in ("__init__", "task", "client_app", "server_app")}
+    assert written == {"pyproject.toml", "README.md", "LICENSE", ".gitignore"} | module
+    config, warnings = load_and_validate(folder / "pyproject.toml")
+    assert not warnings
+    assert config["tool"]["flwr"]["app"]["components"]["serverapp"] == "my_app_2.server_app:app"
+    assert build_fab_from_disk(folder)
+    assert not [path for path in folder.rglob("*.*") if "APP_" in path.read_text()]
+    assert fedsum(monkeypatch, "flower", "init", folder) == 2
+    assert "a new or empty folder" in capsys.readouterr().err
+    assert fedsum(monkeypatch, "flower", "init", tmp_path / "7") == 2
+
+
+def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "certs"
+    assert fedsum(monkeypatch, "flower", "certs", folder, "--clients", 2, "--host", "server.example.org") == 0
+    server = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", "server.example.org"]
+    for path in folder.glob("*.key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listed = tomllib.loads((folder / "clients.toml").read_text())["clients"]
+    assert listed == {str(i): (folder / f"client-{i}.pub").read_text().strip() for i in range(2)}
+    assert fedsum(monkeypatch, "flower", "certs", folder) == 2
+    assert "a new or empty folder" in capsys.readouterr().err
+
+
+def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fedsum.flower.commands.find_spec", lambda name: None)
+    assert fedsum(monkeypatch, "flower", "init", tmp_path / "app") == 2
+    assert "pip install 'fedsum[flower]'" in capsys.readouterr().err

@@ -1,0 +1,442 @@
+"""The commit protocol without Flower: whatever is lost, doubled, delayed or killed, y = sum of all h_i."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from problems import Shifted, decaying, noisy, third_empty
+
+from fedsum import SCAFFOLD, FedAvg, FedAWE, FedSUM, FedSUMB, FedSUMCR, InputError, simulate
+from fedsum.algorithms import ALGORITHMS
+from fedsum.flower.ledger import Ledger
+from fedsum.flower.probes import telescopes
+from fedsum.flower.protocol import NEVER
+from fedsum.flower.store import Store, Version
+from fedsum.flower.worker import answer
+from fedsum.tasks import Quadratic
+
+N = 4
+_random = Quadratic.random(N, 3, noise=0.3, seed=3)
+TASK = Shifted(_random.curvature, _random.centers, 0.3)
+STATE_OF = {"FedSUM": "h", "FedSUMB": "h", "FedSUMCR": "h", "SCAFFOLD": "c"}
+
+
+class Killed(BaseException):
+    """The process is gone at this very point."""
+
+
+class Disk(Store):
+    """A store that may fail or be killed at a write, and remembers for the test what was ever written."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.fault, self.written = None, {}
+
+    def keep(self, version):
+        fault, self.fault = self.fault, None
+        if fault == "full":
+            raise OSError("No space left on device")
+        if fault == "before":
+            raise Killed
+        if fault == "promoted":  # killed between the two renames
+            pending = self.read().pending
+            if pending and pending.age == (version.epoch, version.base):
+                (self.folder / "pending.safetensors").rename(self.folder / "merged.safetensors")
+            raise Killed
+        kept = super().keep(version)
+        if kept:
+            self.written[version.age] = version.state
+        if fault == "after":
+            raise Killed
+        return kept
+
+    def wipe(self):
+        for name in ("merged", "pending"):
+            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
+
+
+class Federation(RuleBasedStateMachine):
+    """Orders and replies are letters that may arrive late, twice or never."""
+
+    @initialize(
+        algorithm=st.sampled_from([FedSUM(), FedSUMB(), FedSUMCR(), FedSUMCR(printed_average=True), SCAFFOLD()]),
+        on_loss=st.sampled_from(["reset", "table"]),
+        quorum=st.integers(1, 3),
+    )
+    def begin(self, algorithm, on_loss, quorum):
+        self.begin_with(algorithm, on_loss, quorum)
+
+    def begin_with(self, algorithm, on_loss, quorum):
+        self.folder = self.make_folder()
+        self.algorithm, self.on_loss, self.quorum = algorithm, on_loss, quorum
+        self.ledger = self.fresh()
+        self.checkpoints = [copy.deepcopy(self.ledger.books)]
+        self.disks = [Disk(self.folder, self.ledger.books.job, i) for i in range(N)]
+        self.orders, self.replies = [], []
+
+    make_folder = staticmethod(lambda: None)  # the test puts one in
+
+    def fresh(self):
+        return Ledger(
+            self.algorithm,
+            TASK.init(0),
+            n=N,
+            local_steps=2,
+            eta_l=lambda t: 0.05 / (1 + t / 10),
+            batch_size=1,
+            quorum=self.quorum,
+            on_loss=self.on_loss,
+            norm_limit=0,
+        )
+
+    def save(self):
+        self.checkpoints.append(copy.deepcopy(self.ledger.books))
+
+    def restart(self, books):
+        self.ledger = self.fresh()
+        self.ledger.books = copy.deepcopy(books)
+        self.replies.clear()  # a new run polls for replies to its own messages; orders may still lie in a SuperNode
+
+    def work(self, order, fault=None):
+        disk = self.disks[order.slip.client]
+        disk.fault = fault
+        try:
+            return answer(order, self.algorithm, TASK, disk)
+        except (Killed, OSError):
+            return None
+        finally:
+            disk.fault = None
+
+    @rule(clients=st.sets(st.integers(0, N - 1), min_size=1))
+    def ask(self, clients):
+        self.orders += [self.ledger.order(i) for i in sorted(clients) if self.ledger.welcome(i)]
+
+    @precondition(lambda self: self.orders)
+    @rule(
+        data=st.data(),
+        again=st.booleans(),
+        fault=st.sampled_from([None, None, None, "full", "before", "after", "promoted"]),
+    )
+    def order_arrives(self, data, again, fault):
+        place = data.draw(st.integers(0, len(self.orders) - 1))
+        order = self.orders[place] if again else self.orders.pop(place)
+        reply = self.work(order, fault)
+        if reply:
+            self.replies.append(reply)
+
+    @rule()
+    def all_arrive(self):
+        """Without this, long series of rounds that work would be rare."""
+        for i in range(N):
+            if self.ledger.welcome(i):
+                reply = self.work(self.ledger.order(i))
+                self.ledger.hear(reply)
+
+    @precondition(lambda self: self.replies)
+    @rule(data=st.data(), again=st.booleans())
+    def reply_arrives(self, data, again):
+        place = data.draw(st.integers(0, len(self.replies) - 1))
+        reply = self.replies[place] if again else self.replies.pop(place)
+        self.ledger.hear(reply)
+
+    @precondition(lambda self: self.replies)
+    @rule(data=st.data())
+    def reply_is_lost(self, data):
+        self.replies.pop(data.draw(st.integers(0, len(self.replies) - 1)))
+
+    @rule(killed=st.sampled_from([False, False, False, True]))
+    def deadline(self, killed):
+        self.ledger.close()
+        if killed:  # between merge and checkpoint
+            self.restart(self.checkpoints[-1])
+        else:
+            self.save()
+
+    @rule()
+    def server_is_killed(self):
+        self.restart(self.checkpoints[-1])
+
+    @rule(data=st.data())
+    def server_is_restored_from_an_old_backup(self, data):
+        self.restart(self.checkpoints[data.draw(st.integers(0, len(self.checkpoints) - 1))])
+
+    @rule(client=st.integers(0, N - 1))
+    def state_is_deleted(self, client):
+        self.disks[client].wipe()
+
+    @invariant()
+    def y_is_the_sum_of_all_h(self):
+        if not hasattr(self, "ledger"):
+            return
+        books, name = self.ledger.books, STATE_OF[self.algorithm.name]
+        merged = {i: self.disks[i].written[books.epoch, last][name] for i, last in books.last.items()}
+        if self.on_loss == "table":
+            assert self.ledger.drift() <= 1e-12
+            for i, h in merged.items():
+                (whole,) = books.table[i].values()
+                torch.testing.assert_close(whole, h, rtol=0, atol=1e-12)
+        else:
+            total = sum(merged.values(), torch.zeros(3, dtype=torch.float64))
+            server = books.server["c"] * N if name == "c" else books.server["y"]
+            torch.testing.assert_close(server, total, rtol=0, atol=1e-12)
+
+    def teardown(self):
+        """Once nothing fails any more, everyone is merged again, and both sides hold the same."""
+        if not hasattr(self, "ledger"):
+            return
+        self.ledger.books.losses.clear()
+        t = self.ledger.books.t
+        for _ in range(3 + N):
+            self.all_arrive()
+            self.ledger.close()
+        assert self.ledger.books.t >= t + 2
+        assert len(self.ledger.books.last) == N
+        self.y_is_the_sum_of_all_h()
+        for i, last in self.ledger.books.last.items():
+            assert self.disks[i].read().find(self.ledger.books.epoch, last)
+
+
+def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
+    for place in ("files", "flower.store"):  # thousands of writes, none of which must survive a power cut
+        monkeypatch.setattr(f"fedsum.{place}.flush", lambda path: None)
+
+    class InAFolder(Federation):
+        make_folder = staticmethod(lambda: tmp_path_factory.mktemp("clients"))
+
+    run_state_machine_as_test(
+        InAFolder,
+        settings=settings(
+            max_examples=150,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        ),
+    )
+
+
+# What the machine above meets only by chance, or not at all.
+
+
+class Direct:
+    """Server and clients that reach each other; what fails is up to the test."""
+
+    def __init__(self, folder, algorithm, task=TASK, **options):
+        terms = {"n": task.n, "local_steps": 2, "eta_l": 0.05, "batch_size": 1, "norm_limit": 0} | options
+        self.algorithm, self.task = algorithm, task
+        self.ledger = Ledger(algorithm, task.init(0), **terms)
+        self.disks = [Disk(folder, self.ledger.books.job, i) for i in range(task.n)]
+
+    def work(self, order):
+        return answer(order, self.algorithm, self.task, self.disks[order.slip.client])
+
+    def round(self, clients, asked=None, told=None):
+        for i in clients:
+            assert self.ledger.hear(self.work(self.ledger.order(i))) is None
+        closed = self.ledger.close(asked)
+        for i in closed.merged if told is None else told:
+            farewell = self.ledger.farewell(i)
+            if farewell:
+                assert self.ledger.parted(self.work(farewell)) is None
+        return closed
+
+
+@pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + [FedAWE(clip=0.5)], ids=repr)
+def test_without_faults_it_is_the_simulation(algorithm, tmp_path):
+    task = noisy()
+    schedule = third_empty(task.n, rounds=15)
+    run = simulate(task, algorithm, schedule, rounds=15, local_steps=2, eta_l=decaying, dtype=torch.float64)
+    net = Direct(tmp_path, algorithm, task, eta_l=decaying)
+    for t in range(15):
+        active = schedule.active(0, t)
+        assert net.round(active.tolist(), asked=len(active)).advanced
+    for name, value in run.server.items():
+        torch.testing.assert_close(net.ledger.books.server[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_a_reply_made_from_another_state_is_refused(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    net.round([0, 1])
+    reply = net.work(net.ledger.order(0))
+    for wrong in ({"last": NEVER}, {"epoch": 1}, {"step": 4}, {"job": "other"}):
+        assert net.ledger.hear(replace(reply, slip=replace(reply.slip, **wrong))) == "answers another order"
+    assert net.ledger.hear(reply) is None
+    assert net.ledger.hear(reply) == "answers a second time"
+    assert net.ledger.close().merged == (0,)
+
+
+def test_below_the_quorum_nothing_moves(tmp_path):
+    net = Direct(tmp_path, FedSUM(), quorum=3)
+    net.round([0, 1, 2, 3])
+    before = copy.deepcopy(net.ledger.books)
+    closed = net.round([0, 1])
+    assert not closed.advanced
+    assert closed.merged == ()
+    assert net.ledger.books.t == before.t
+    assert torch.equal(net.ledger.books.server["x"], before.server["x"])
+    first = net.disks[0].read().pending
+    assert net.round([0, 1, 2]).merged == (0, 1, 2)  # asked again, they answer the same
+    assert torch.equal(net.disks[0].read().pending.state["h"], first.state["h"])
+
+
+def test_a_missed_farewell_is_an_absence(tmp_path):
+    """FedAWE: the client keeps its old model, and the server the old mark."""
+    net = Direct(tmp_path, FedAWE())
+    net.round(range(N))
+    x_before = net.disks[0].read().pending.state["x"]
+    net.round(range(N), told=[1, 2, 3])
+    assert net.ledger.books.last == {0: 2, 1: 3, 2: 3, 3: 3}
+    reply = net.work(net.ledger.order(0))
+    merged = net.disks[0].read().merged
+    assert reply.status == "done"
+    assert torch.equal(merged.state["x"], x_before)
+    assert int(merged.state["last"]) == 0  # its gap is now 2
+    # The farewell was taken in, but its receipt was lost: the same.
+    net.ledger.hear(reply)
+    net.ledger.close()
+    net.work(net.ledger.farewell(0))
+    assert int(net.disks[0].read().pending.state["last"]) == 2
+    assert net.work(net.ledger.order(0)).status == "done"
+    assert int(net.disks[0].read().merged.state["last"]) == 0
+
+
+def test_after_a_reset_late_joiners_start_from_the_kept_model(tmp_path):
+    net = Direct(tmp_path, FedSUMCR())
+    assert net.ledger.order(3).start is not None
+    for _ in range(3):
+        net.round([0, 1, 2])
+    assert net.ledger.order(0).start is None  # x^(0) goes out once
+    x = net.ledger.books.server["x"].clone()
+    net.disks[1].wipe()
+    closed = net.round([0, 1])
+    assert "client 1 has lost its state" in closed.reset
+    books = net.ledger.books
+    assert (books.epoch, books.begun, books.t) == (1, 3, 3)
+    assert torch.equal(books.server["x"], x)
+    assert not books.server["y"].any()
+    assert torch.equal(net.ledger.order(3).start, x)
+    for _ in range(3):
+        assert net.round(range(N)).advanced
+    h = sum(net.disks[i].read().pending.state["h"] for i in range(N))
+    torch.testing.assert_close(books.server["y"], h, rtol=0, atol=1e-12)
+
+
+def test_with_a_table_only_the_loser_begins_anew(tmp_path):
+    net = Direct(tmp_path, SCAFFOLD(), on_loss="table")
+    net.round(range(N))
+    net.disks[1].wipe()
+    assert net.round([0, 1, 2]).merged == (0, 2)
+    assert (net.ledger.books.epoch, net.ledger.books.t) == (0, 2)
+    assert net.ledger.drift() < 1e-12
+    assert net.round(range(N)).merged == (0, 1, 2, 3)
+    c = sum(net.disks[i].read().pending.state["c"] for i in range(N)) / N
+    torch.testing.assert_close(net.ledger.books.server["c"], c, rtol=0, atol=1e-12)
+
+
+def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
+    sums = {name for name, cls in ALGORITHMS.items() if telescopes(cls())}
+    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "MIFA", "FedVARP"}
+    with pytest.raises(InputError, match="on_loss = 'table': FedAWE"):
+        Direct(tmp_path, FedAWE(), on_loss="table")
+
+
+@pytest.mark.parametrize("status", ["lost", "ahead"])
+def test_who_claims_to_have_lost_its_state_again_and_again_is_asked_no_more(status, tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    for _ in range(10):
+        for i in range(N):
+            if net.ledger.welcome(i):
+                reply = net.work(net.ledger.order(i))
+                liar = i == 2 and reply.slip.last != NEVER
+                net.ledger.hear(replace(reply, status=status, epoch=net.ledger.books.epoch) if liar else reply)
+        net.ledger.close()
+    assert not net.ledger.welcome(2)
+    assert net.ledger.books.epoch == 3
+    assert net.ledger.books.t >= 6
+    absurd = replace(net.work(net.ledger.order(0)), status="ahead", epoch=2**62)
+    assert net.ledger.hear(absurd) == f"claims epoch {2**62}"
+
+
+def test_a_new_client_has_nothing_to_lose(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    assert net.ledger.hear(replace(net.work(net.ledger.order(0)), status="lost")) == "has nothing to lose"
+    plain = Direct(tmp_path, FedAvg())
+    assert plain.ledger.hear(replace(plain.work(plain.ledger.order(0)), status="lost")) == "has no state to speak of"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "refusal"),
+    [
+        (lambda v: {"delta": v * float("nan")}, "delta holds NaN or infinity"),
+        (lambda v: {"delta": v / 0}, "delta holds NaN or infinity"),
+        (lambda v: {"delta": v[:-1]}, "delta has shape [2], expected [3]"),
+        (lambda v: {"delta": v.float()}, "delta is torch.float32, expected torch.float64"),
+        (lambda v: {"gamma": v}, "holds ['gamma'], expected ['delta']"),
+        (lambda v: {}, "holds [], expected ['delta']"),
+        (lambda v: {"delta": v * 1e6}, "times the median"),
+    ],
+)
+def test_what_is_refused_at_the_door_leaves_both_sides_as_they_were(spoil, refusal, tmp_path):
+    net = Direct(tmp_path, FedSUM(), norm_limit=10.0)
+    for _ in range(3):
+        net.round(range(N))
+    reply = net.work(net.ledger.order(0))
+    assert refusal in net.ledger.hear(replace(reply, vectors=spoil(reply.vectors["delta"])))
+    assert net.round([1, 2, 3]).merged == (1, 2, 3)  # the round goes on without it
+    assert net.round(range(N)).merged == (0, 1, 2, 3)  # and the next one with it
+    h = sum(net.disks[i].read().pending.state["h"] for i in range(N))
+    torch.testing.assert_close(net.ledger.books.server["y"], h, rtol=0, atol=1e-12)
+
+
+def test_a_damaged_file_is_a_lost_state(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    net.round([0])
+    path = net.disks[0].folder / "pending.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert net.work(net.ledger.order(0)).status == "lost"
+
+
+def test_a_job_may_not_lead_out_of_the_folder(tmp_path):
+    for job in ("../x", "", "a/b", ".", "x" * 65):
+        with pytest.raises(InputError, match="job ="):
+            Store(tmp_path, job, 0)
+
+
+def test_a_slower_process_does_not_undo_what_a_later_one_did(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    net.round([0, 1])
+    old = net.ledger.order(0)
+    net.round([1])
+    net.round([0, 1])
+    before = net.disks[0].read()
+    assert net.work(old).status == "ahead"
+    assert not net.disks[0].keep(Version(0, old.slip.step, old.slip.last, {}, {}))
+    assert net.disks[0].read().newest == before.newest
+
+
+def test_a_server_restored_from_an_old_backup_does_not_take_what_it_cannot_place(tmp_path):
+    net = Direct(tmp_path, FedSUM())
+    backup = copy.deepcopy(net.ledger.books)
+    net.round([0, 1])
+    net.round([1])
+    net.work(net.ledger.order(0))  # pending: round 2, made from what was merged in round 0
+    net.ledger.books = backup
+    for _ in range(2):
+        net.round([2, 3])
+    reply = net.work(net.ledger.order(0))  # the same round, but for this server nothing was merged of client 0
+    assert net.ledger.hear(reply) is None
+    net.ledger.close()
+    h = sum(net.disks[i].read().pending.state["h"] for i in (0, 2, 3))
+    torch.testing.assert_close(net.ledger.books.server["y"], h, rtol=0, atol=1e-12)
+    assert net.work(net.ledger.order(0)).status == "done"

@@ -1,0 +1,386 @@
+"""The round loop, the run folder and the roster against a grid in this process, where time can be made to pass."""
+
+import itertools
+import json
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flower_net import wait_for
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+from problems import noisy
+
+from fedsum import MIFA, Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace, delays, simulate
+from fedsum.flower import Federation, Ledger, client_app, server_app
+from fedsum.flower import server as loop
+from fedsum.flower.certs import write_certs
+from fedsum.flower.journal import Journal
+from fedsum.flower.settings import Settings
+from fedsum.flower.wire import to_vectors
+
+TASK = noisy(4)
+N = TASK.n
+CONFIG = {"clients": N, "rounds": 6, "local-steps": 2, "eta-l": 0.05, "norm-limit": 0.0, "eval-every": 2}
+
+
+class LocalGrid(Grid):
+    """Every node answers when it is polled for the first time, unless `fails` says what happens instead."""
+
+    def __init__(self, folder, algorithm, nodes=N):
+        self.app = client_app(lambda i, n: TASK, algorithm=algorithm)
+        self.folder, self.nodes = folder, {100 + i: i for i in range(nodes)}
+        self.keys, self.activated = {}, {}
+        self.fails = lambda kind, t, client: None
+        self.letters, self.count, self.sent = {}, itertools.count(), []
+
+    run = property(lambda self: None)
+
+    def set_run(self, run): ...
+
+    def create_message(self, *args, **kwargs): ...
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise AssertionError("it sleeps three seconds")
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def get_nodes(self):
+        key, on = self.keys.get, self.activated.get
+        return [NodeInfo(node_id=n, public_key=key(n, b""), last_activated_at=on(n, "1")) for n in self.nodes]
+
+    def push_messages(self, messages):
+        ids = [f"m{next(self.count)}" for _ in messages]
+        for letter_id, letter in zip(ids, messages, strict=True):
+            letter.metadata.__dict__["_message_id"] = letter_id
+            self.letters[letter_id] = letter
+            self.sent.append(letter)
+        return ids
+
+    def pull_messages(self, message_ids):
+        replies = []
+        for letter in [self.letters[i] for i in message_ids if i in self.letters]:
+            replies += self.answered(letter)
+        return replies
+
+    def answered(self, letter):
+        kind, client = letter.metadata.message_type, self.nodes.get(letter.metadata.dst_node_id)
+        t = int(letter.metadata.group_id or -1)
+        fails = self.fails(kind, t, client)
+        if fails == "silent":
+            return []
+        del self.letters[letter.metadata.message_id]
+        config = {"client-id": client, "state": str(self.folder)}
+        context = Context(1, letter.metadata.dst_node_id, config, RecordDict(), CONFIG)
+        reply = self.app(letter, context)
+        if fails == "error":
+            return [Message(Error(2, "raised"), reply_to=letter)]
+        if fails == "twice":
+            return [reply, reply]
+        if callable(fails):
+            fails(reply.content)
+        return [reply]
+
+
+@pytest.fixture(autouse=True)
+def in_a_server_app(monkeypatch):
+    monkeypatch.setattr(loop, "_POLL_S", 0.01)
+    for name in ("run_id", "node_id", "task_id"):  # messages know where they are made
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+
+
+def federation(
+    folder, algorithm, *, grid=None, rounds=6, deadline=5.0, schedule=None, keys=None, on_round=None, **more
+):
+    """Trains, and returns the ledger and the grid."""
+    grid = grid or LocalGrid(folder / "clients", algorithm)
+    terms = {"n": N, "local_steps": 2, "eta_l": 0.05, "norm_limit": 0} | more
+    ledger, journal = Ledger(algorithm, TASK.init(0), **terms), Journal(folder / "run", N)
+    run = Federation(ledger, journal, schedule=schedule, keys=keys, eval_every=2, on_round=on_round)
+
+    def judge(done, arrays):
+        return MetricRecord({"train_loss": TASK.loss(to_vectors(arrays)["x"])})
+
+    try:
+        run.start(grid, num_rounds=rounds, timeout=deadline, evaluate_fn=judge)
+    finally:
+        journal.close()
+    return ledger, grid
+
+
+def log(folder):
+    return (folder / "run" / "log").read_text()
+
+
+@pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA(), FedAWE()], ids=repr)
+def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
+    sets = [[0, 1], [2], [], [1, 3], [0, 1, 2, 3], [2]]
+    schedule = Explicit(N, sets)
+    ledger, _ = federation(tmp_path, algorithm, schedule=schedule, quorum=N)
+    trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
+    options = {"local_steps": 2, "eta_l": 0.05, "dtype": torch.float64, "eval_model": "server"}
+    run = simulate(TASK, algorithm, trace, rounds=6, **options)
+    for name, value in run.server.items():
+        torch.testing.assert_close(ledger.books.server[name], value, rtol=1e-12, atol=1e-12)
+    metrics = pd.read_csv(tmp_path / "run" / "metrics.csv")
+    assert metrics["round"].tolist() == [0, 2, 4, 6]
+    assert metrics["tau"].tolist()[1:] == delays(schedule, 6).tau[1::2].tolist()
+    assert metrics["bytes"].iloc[-1] > run.metrics["bytes"].iloc[-1]  # with headers
+    extra = 0 if not isinstance(algorithm, FedSUMCR | FedAWE) else N  # x^(0), once for each client
+    assert metrics["communication"].iloc[-1] == run.metrics["communication"].iloc[-1] + extra
+    assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "finished"
+
+
+def test_whoever_is_online_takes_part(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=2)
+    newcomers = {1: (102, 2), 3: (103, 3)}
+
+    def on_round(ledger, closed):
+        if ledger.books.t in newcomers:
+            node, client = newcomers[ledger.books.t]
+            grid.nodes[node] = client
+        if ledger.books.t == 4:
+            del grid.nodes[100]
+
+    federation(tmp_path, FedSUM(), grid=grid, on_round=on_round)
+    trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
+    assert [trace.active(0, t).tolist() for t in range(6)] == [[0, 1], [0, 1, 2]] * 1 + [[0, 1, 2]] + [
+        [0, 1, 2, 3],
+        [1, 2, 3],
+        [1, 2, 3],
+    ]
+
+
+def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+
+    def spoil(content):
+        content["vectors"] = ArrayRecord({"delta": Array("float64", (4,), "numpy.ndarray", b"nonsense")})
+
+    def impersonate(content):
+        content["slip"]["client"] = 0
+
+    def strange(content):
+        content["status"] = ConfigRecord({"status": "fine", "epoch": 0})
+
+    happens = {
+        (0, 1): "silent",
+        (1, 2): "error",
+        (2, 3): "twice",
+        (3, 0): spoil,
+        (4, 1): impersonate,
+        (5, 2): strange,
+    }
+    grid.fails = lambda kind, t, client: happens.get((t, client))
+    ledger, _ = federation(tmp_path, FedSUM(), grid=grid, deadline=0.5)
+    trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
+    missing = [set(range(N)) - set(trace.active(0, t).tolist()) for t in range(6)]
+    assert missing == [{1}, {2}, set(), {0}, {1}, {2}]
+    said = log(tmp_path)
+    assert "client 1 did not answer within 0.5 s" in said
+    assert "client 2 failed: raised" in said
+    assert "client 0 sent a reply that cannot be read" in said
+    assert "client 1 speaks for client 0: refused" in said
+    assert ledger.books.t == 6
+
+
+def test_an_outage_moves_nothing(tmp_path):
+    """Below the quorum the same round is held again, however often; no wait is longer than the deadline."""
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    seen, attempts = [], itertools.count()
+
+    def fails(kind, t, client):
+        seen.append(t)
+        return "silent" if t == 2 and client and next(attempts) < 300 else None
+
+    grid.fails = fails
+    federation(tmp_path, FedSUM(), grid=grid, deadline=0.3, quorum=3)
+    assert "3 needed: not merged, round 2 is held again" in log(tmp_path)
+    trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
+    assert len(trace.active(0, 2)) >= 3
+
+
+def test_replies_after_the_deadline_are_never_merged(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    late = []
+
+    def fails(kind, t, client):
+        return "silent" if (t, client) == (1, 3) else None
+
+    def on_round(ledger, closed):
+        if ledger.books.t == 2:  # now it arrives, to nobody
+            grid.fails = lambda *_: None
+            late.extend(letter for letter in grid.letters.values() if letter.metadata.group_id == "1")
+            for letter in late:
+                grid.answered(letter)
+
+    grid.fails = fails
+    ledger, _ = federation(tmp_path, FedSUM(), grid=grid, deadline=0.5, on_round=on_round, on_loss="table")
+    assert len(late) == 1
+    assert ledger.drift() < 1e-12
+    assert ledger.books.last == dict.fromkeys(range(N), 10)
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+@pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
+@pytest.mark.parametrize("moment", ["merged", "saved"])
+def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monkeypatch):
+    whole, _ = federation(tmp_path / "whole", algorithm)
+    save = Journal.save
+
+    def killed(self, ledger, changed):
+        if moment == "saved":
+            save(self, ledger, changed)
+        if ledger.books.t == 4 and changed:
+            raise Killed
+        save(self, ledger, changed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "save", killed)
+        with pytest.raises(Killed):
+            federation(tmp_path, algorithm)
+    assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "failed"
+    ledger, _ = federation(tmp_path, algorithm)
+    assert f"taken up after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
+    for name, value in whole.books.server.items():
+        assert torch.equal(ledger.books.server[name], value)
+    for file in ("participation.csv", "metrics.csv"):
+        both = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
+        pd.testing.assert_frame_equal(*(t.drop(columns=["seconds", "bytes"], errors="ignore") for t in both))
+    assert len(list((tmp_path / "run" / "clients").iterdir())) == (N if isinstance(algorithm, MIFA) else 0)
+
+
+def test_a_table_survives_the_server(tmp_path):
+    federation(tmp_path, FedSUM(), rounds=3, on_loss="table")
+    assert len(list((tmp_path / "run" / "clients").iterdir())) == N
+    ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_loss="table")
+    assert ledger.books.t == 6
+    assert ledger.drift() < 1e-12
+    assert pd.read_csv(tmp_path / "run" / "metrics.csv")["drift"].max() < 1e-12
+
+
+def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedAWE())
+    happens = {(1, 2): "silent", (2, 1): "error"}
+    grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
+    ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
+    assert "round 1: client 2 missed the merged model, and counts as absent" in log(tmp_path)
+    assert ledger.books.last == {0: 5, 1: 4, 2: 5, 3: 5}
+
+
+def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
+    federation(tmp_path, FedSUM(), rounds=2)
+    with pytest.raises(InputError, match="holds a run with algorithm 'FedSUM"):
+        federation(tmp_path, FedSUMCR())
+    monkeypatch.setattr("fedsum.flower.journal._PATIENCE_S", 0.1)
+    held = Journal(tmp_path / "run", N)
+    with pytest.raises(InputError, match="another server app is at work in it"):
+        Journal(tmp_path / "run", N)
+    held.close()
+
+
+def test_lost_states_reset_the_epoch_once(tmp_path):
+    def on_round(ledger, closed):
+        if ledger.books.t == 3:
+            for file in (tmp_path / "clients" / ledger.books.job / "client-2").glob("*.safetensors"):
+                file.unlink()
+
+    ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
+    assert "client 2 has lost its state; epoch 1 begins, x stays" in log(tmp_path)
+    assert (ledger.books.epoch, ledger.books.begun, ledger.books.t) == (1, 3, 6)
+
+
+def test_keys_say_who_is_who(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.keys = {100: b"zero", 101: b"one", 102: b"stranger", 103: b"three"}
+    keys = {b"zero": 0, b"one": 1, b"two": 2, b"three": 3}
+    federation(tmp_path, FedSUM(), grid=grid, keys=keys, rounds=2)
+    assert {letter.metadata.message_type for letter in grid.sent} == {"train.work"}  # nobody is asked for its name
+    assert 102 not in {letter.metadata.dst_node_id for letter in grid.sent}
+    assert "node 102: its key belongs to no client" in log(tmp_path)
+
+
+def test_a_client_refuses_to_be_another(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    federation(tmp_path, FedSUM(), grid=grid, rounds=1)
+    order = next(letter for letter in grid.sent if letter.metadata.message_type == "train.work")
+    context = Context(1, 1, {"client-id": 3, "state": str(tmp_path)}, RecordDict(), CONFIG)
+    with pytest.raises(InputError, match="the server takes this SuperNode for client 0"):
+        grid.app(order, context)
+
+
+def test_the_newest_node_of_a_client_is_asked(tmp_path):
+    """A SuperNode that died is listed for another minute beside its successor."""
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.nodes |= {200: 1}
+    grid.activated = {200: "2"}
+    federation(tmp_path, FedSUM(), grid=grid, rounds=2)
+    asked = {letter.metadata.dst_node_id for letter in grid.sent if letter.metadata.message_type == "train.work"}
+    assert asked == {100, 200, 102, 103}
+
+
+def test_nodes_that_say_nonsense_are_left_out(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.nodes |= {300: 17}
+    federation(tmp_path, FedSUM(), grid=grid, rounds=1)
+    assert "node 300 says it is client 17; there are 0 to 3" in log(tmp_path)
+
+
+def test_divergence_stops_the_run(tmp_path):
+    federation(tmp_path, FedSUM(), rounds=500, eta_l=1e80)
+    status = tomllib.loads((tmp_path / "run" / "status.toml").read_text())
+    assert status["state"] == "diverged"
+    assert status["round"] < 500
+    with pytest.raises(InputError, match="holds a run that diverged"):
+        federation(tmp_path, FedSUM(), rounds=500, eta_l=1e80)
+
+
+def test_the_server_app_runs_from_its_configuration(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    app = server_app(lambda n: TASK)
+    config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM", "schedule.name": ""}
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    told = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert told["rounds"] == 6
+    assert told["algorithm"] == {"name": "FedSUM"}
+    assert told["schedule"] == {"name": "online"}
+    assert json.loads(json.dumps(told["environment"]))["flwr"]
+    wait_for((tmp_path / "run" / "metrics.csv").exists, 1, "metrics")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"clients": 3}, "rounds = None: is required"),
+        (CONFIG | {"etal": 1}, "etal = 1: no such setting; did you mean 'eta-l'"),
+        (CONFIG | {"algorithm.name": "FedSun"}, "algorithm = 'FedSun': did you mean 'FedSUM'"),
+        (CONFIG | {"algorithm.name": "FedAWE", "algorithm.clap": 1}, "FedAWE.clap = 1: no such field"),
+    ],
+)
+def test_wrong_settings_are_refused(config, message):
+    with pytest.raises(InputError, match=message):
+        Settings.read(config)
+
+
+def test_settings_make_schedules_rates_and_keys(tmp_path):
+    made = Settings.read(CONFIG | {"mine.width": 64, "schedule.name": "cyclic", "schedule.size": 2, "eta-decay": 10.0})
+    assert made.made_schedule().active(0, 0).tolist() == [0, 1]
+    assert made.rate(30) == pytest.approx(0.025)
+    assert made.keys() is None
+    write_certs(tmp_path / "certs", N + 1, ["localhost"])
+    with pytest.raises(InputError, match="client-keys = 4: ids from 0 to 3"):
+        Settings.read(CONFIG | {"client-keys": str(tmp_path / "certs" / "clients.toml")}).keys()
+    (tmp_path / "keys.toml").write_text('[clients]\n0 = "abc"\n')
+    with pytest.raises(InputError, match="client-keys = "):
+        Settings.read(CONFIG | {"client-keys": str(tmp_path / "keys.toml")}).keys()
+    with pytest.raises(InputError, match="client-keys = "):
+        Settings.read(CONFIG | {"client-keys": str(tmp_path / "none.toml")}).keys()
+    assert np.isclose(Settings.read(CONFIG).rate(7), 0.05)
