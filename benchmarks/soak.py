@@ -135,7 +135,7 @@ class Soak:
 def longest_wait(folder):
     """Seconds between two lines of the log, but for a server app that had to be started again."""
     lines = (folder / "log").read_text().splitlines()
-    times = [datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S") for line in lines]
+    times = [datetime.fromisoformat(line.split()[0]) for line in lines]
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
     return max(gap for gap, line in zip(gaps, lines[1:], strict=True) if "taken up" not in line)
 

@@ -282,7 +282,7 @@ def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
         federation(tmp_path, FedSUMCR())
     monkeypatch.setattr("fedsum.flower.journal._PATIENCE_S", 0.1)
     held = Journal(tmp_path / "run", N)
-    with pytest.raises(InputError, match="another server app is at work in it"):
+    with pytest.raises(InputError, match="another process writes to it"):
         Journal(tmp_path / "run", N)
     held.close()
 

@@ -1,16 +1,13 @@
 """The server's run folder: a checkpoint before every send, metrics, who took part, and what was said."""
 
 import csv
-import fcntl
 import json
 import os
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -19,6 +16,7 @@ from ..algorithms import Message, State, Traffic
 from ..checks import InputError
 from ..files import sweep_up, written_whole
 from ..participation import DelayMeter
+from ..runs.folder import RunFolder, toml_text
 from .ledger import Books, Ledger
 
 _PATIENCE_S = 15.0
@@ -33,11 +31,10 @@ class Journal:
 
     def __init__(self, folder: str | Path, n: int) -> None:
         self.folder = Path(folder)
-        (self.folder / "clients").mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / "lock").open("w")
-        self._hold()
-        for place in (self.folder, self.folder / "clients"):
-            sweep_up(place)
+        self._held = RunFolder(folder, patience=_PATIENCE_S)
+        self.note, self.status, self.close = self._held.log, self._held.set_status, self._held.close
+        (self.folder / "clients").mkdir(exist_ok=True)
+        sweep_up(self.folder / "clients")
         self.meter = DelayMeter(n)
         self.sent = Traffic()
         self.seconds = 0.0
@@ -110,29 +107,7 @@ class Journal:
 
     def configured(self, config: dict[str, Any]) -> None:
         with written_whole(self.folder / "config.toml") as part:
-            part.write_text(tomli_w.dumps(config), encoding="utf-8")
-
-    def status(self, state: str, round: int, reason: str = "") -> None:
-        with written_whole(self.folder / "status.toml") as part:
-            part.write_text(tomli_w.dumps({"state": state, "round": round, "reason": reason}), encoding="utf-8")
-
-    def note(self, line: str) -> None:
-        with (self.folder / "log").open("a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
-
-    def close(self) -> None:
-        self._lock.close()
-
-    def _hold(self) -> None:
-        patience = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() > patience:
-                    self._lock.close()
-                    raise InputError("folder", str(self.folder), "another server app is at work in it") from None
-                time.sleep(0.5)
+            part.write_text(toml_text(config), encoding="utf-8")
 
     def _cut_back(self, t: int) -> None:
         """Rows that were written after the checkpoint are of a round that never was."""

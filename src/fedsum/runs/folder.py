@@ -35,7 +35,7 @@ _PATIENCE = 5.0
 class RunFolder:
     """The folder of one run, held by one process until it is closed."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, patience: float | None = None) -> None:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -43,12 +43,12 @@ class RunFolder:
         except OSError as error:
             accepted = f"a folder that can be made and written to ({error.strerror})"
             raise InputError("folder", str(path), accepted) from error
-        self._hold()
+        self._hold(_PATIENCE if patience is None else patience)
         sweep_up(self.path)
         self._columns: list[str] = []
 
-    def _hold(self) -> None:
-        deadline = time.monotonic() + _PATIENCE
+    def _hold(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
