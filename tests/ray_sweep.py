@@ -55,7 +55,8 @@ def main(file: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-") as temporary:
         start = [ray_command, "start", "--head", "--node-ip-address=127.0.0.1", "--num-cpus=2", "--disable-usage-stats"]
         start += ["--include-dashboard=false", f"--temp-dir={temporary}", "--object-store-memory=100000000"]
-        subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
+        # Somewhere else than here, as a cluster is: relative paths must still mean the caller's.
+        subprocess.run(start, check=True, stdout=subprocess.DEVNULL, cwd=temporary)
         runs = expand(config.read(file), folder)
         killed: list[int] = []
         threading.Thread(target=kill_one, args=(folder, killed), daemon=True).start()

@@ -137,10 +137,44 @@ def test_ray_gives_the_same_numbers_though_a_worker_dies(tmp_path, undisturbed):
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("no namespaces can be made here, and Ray would listen beyond loopback")
     file = written(tmp_path / "sweep.toml", SWEEP)
-    script = [*alone, sys.executable, HERE / "ray_sweep.py", file, tmp_path / "runs"]
-    found = subprocess.run(script, check=False, capture_output=True, text=True, timeout=300)
+    script = [*alone, sys.executable, HERE / "ray_sweep.py", file, "runs"]
+    found = subprocess.run(script, check=False, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert "24 finished, 1 killed" in found.stdout, found.stdout + found.stderr
     assert_same_runs(tmp_path / "runs", undisturbed)
+
+
+SLOW = """
+import time
+from fedsum.tasks import Quadratic
+
+class Slow(Quadratic):
+    def gradient(self, x, client, batch):
+        time.sleep(30)
+        return super().gradient(x, client, batch)
+
+def task():
+    whole = Quadratic.random(4, 2)
+    return Slow(whole.curvature, whole.centers)
+"""
+
+
+def test_ctrl_c_twice_does_not_wait_for_a_round(tmp_path):
+    slow = written(tmp_path / "slow.py", SLOW)
+    text = (
+        SMALL.replace('{name = "quadratic", n = 8, d = 200, noise = 0.1}', f'"{slow}:task"') + "[sweep]\nseed = [0]\n"
+    )
+    file = written(tmp_path / "sweep.toml", text)
+    process = subprocess.Popen(command("run", file, "--folder", tmp_path / "runs"), stderr=subprocess.PIPE)
+    while not list((tmp_path / "runs").glob("*/metrics.csv")):
+        time.sleep(0.1)
+    time.sleep(0.5)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 130
 
 
 def test_what_a_worker_does(tmp_path):
