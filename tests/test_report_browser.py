@@ -245,10 +245,13 @@ def test_the_address_holds_the_view(opened):
 
 
 def test_configuration_and_command_are_there_as_text(opened):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     browser = opened()
     details = one(browser, "details.run")
     details.find_element("css selector", "summary").click()
-    command, config = find(details, "pre")
+    # The text is made when the browser says that it was opened, which is a little later.
+    command, config = WebDriverWait(browser, 10).until(lambda _: find(details, "pre"))
     assert command.text == "fedsum sweep a.toml && echo '<b>done</b>'"
     assert "local_steps = 5" in config.text
 
