@@ -3,11 +3,12 @@
 import nets
 import pytest
 import torch
+from torch import nn
 
 import fedsum
 from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
 from fedsum.algorithms import ALGORITHMS
-from fedsum.engine import bank, blocks
+from fedsum.engine import bank, blocks, fused
 from fedsum.engine.away import AwayBlock
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -41,10 +42,11 @@ def test_cuda_agrees_with_the_cpu(task):
     assert on_cuda.rows[-1]["train_loss"] == pytest.approx(on_cpu.rows[-1]["train_loss"], rel=1e-9)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_deterministic_gives_the_same_bits_twice(dropout):
+def test_deterministic_gives_the_same_bits_twice(dropout, precision):
     task = nets.task(dropout=dropout)
-    options = {"deterministic": True, "schedule": FOUR}
+    options = {"deterministic": True, "schedule": FOUR, "precision": precision}
     one, two = (run(task, FedSUM(), "batched", **options).x for _ in range(2))
     assert torch.equal(one, two)
     fresh = run(nets.task(dropout=dropout), FedSUM(), "batched", **options).x
@@ -86,6 +88,31 @@ def test_tf32_is_close_and_fp32_is_exact():
     assert error[0] < 1e-6
     assert 2 * error[0] < error[1] < 1e-2
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_our_kernels_train_as_torch_does(task, monkeypatch):
+    built = []
+    ours = fused.gradients
+    monkeypatch.setattr(fused, "gradients", lambda task: built.append(ours(task)) or built[-1])
+    reference = run(task, FedSUM(), "loop", dtype=torch.float64).x.float()
+    x = run(nets.task(), FedSUM(), "batched", precision="tf32").x
+    assert built[-1] is not None
+    # Ten bits, and here and there another of two nearly equal pixels.
+    assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
+
+
+def test_our_kernels_drop_by_the_key():
+    layers = [nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    network = nn.Sequential(*layers, nn.Linear(36, 3))
+
+    def end(seed):
+        task = fedsum.tasks.Task(network, nn.functional.cross_entropy, nets.images())
+        return run(task, FedSUM(), "batched", precision="tf32", schedule=FOUR, seed=seed)
+
+    one = end(1)
+    assert torch.equal(one.x, end(1).x)
+    assert not torch.equal(one.x, end(2).x)
+    assert one.rows[-1]["train_loss"] < one.rows[0]["train_loss"]
 
 
 @pytest.mark.parametrize("room", ["device", "host", "file"])

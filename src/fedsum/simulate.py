@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .algorithms import Algorithm, Round, Traffic, count
 from .checks import InputError
-from .engine import Engine, StateBank, arithmetic, choose
+from .engine import Engine, StateBank, arithmetic, choose, evaluation
 from .history import History
 from .options import Options
 from .participation import DelayMeter, Ids, Schedule
@@ -134,7 +134,7 @@ def _train(
         memory=StateBank(algorithm.init_row(x0)),
         meter=DelayMeter(task.n),
     )
-    judged = options.eval_model or algorithm.eval_model
+    judge, judged = evaluation(task), options.eval_model or algorithm.eval_model
     if judged == "clients" and "x" not in state.clients.initial:
         raise InputError("eval_model", judged, f"{algorithm.name}'s clients keep no model; use 'server'")
 
@@ -146,10 +146,10 @@ def _train(
         started = time.perf_counter()
         row: dict[str, float] = {"round": state.done}
         if judged == "clients":
-            row |= task.evaluate(state.clients.mean("x", task.n))
-            row |= {f"server_{name}": value for name, value in task.evaluate(state.server["x"]).items()}
+            row |= judge(state.clients.mean("x", task.n))
+            row |= {f"server_{name}": value for name, value in judge(state.server["x"]).items()}
         else:
-            row |= task.evaluate(state.server["x"])
+            row |= judge(state.server["x"])
         state.judging += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}

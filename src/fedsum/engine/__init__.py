@@ -3,6 +3,7 @@
 from .arithmetic import arithmetic
 from .auto import ENGINES, Engine, choose
 from .bank import StateBank
+from .fused import evaluation
 from .loop import mean_gradient
 
-__all__ = ["ENGINES", "Engine", "StateBank", "arithmetic", "choose", "mean_gradient"]
+__all__ = ["ENGINES", "Engine", "StateBank", "arithmetic", "choose", "evaluation", "mean_gradient"]

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
+from . import fused
 from .batched import rows, stacked_batches
 from .noise import keyed_noise
 from .transfer import on_device
@@ -92,13 +93,15 @@ class _Graphs:
         self._by_size: dict[int, _Graph] = {}
         self._largest = 0
         self._pool = torch.cuda.graph_pool_handle()
-        # Sizes are compiled one by one: a grouped convolution cannot have a symbolic number of groups.
+        self._gradients = fused.gradients(task) or task.gradients
+        # Sizes are compiled one by one. A grouped convolution cannot have a symbolic number of groups; our kernels
+        # can, but one such compilation of the CNN for CIFAR-10 took over 50 s on an H200, a plain one 10.
         self._step = torch.compile(self._one_step, dynamic=False)
 
     def _one_step(
         self, x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor]:
-        g = self.task.gradients(x, clients, batch)
+        g = self._gradients(x, clients, batch)
         return x - step * (g + correction), total + g
 
     def largest(self, start: Tensor) -> int:
@@ -108,7 +111,7 @@ class _Graphs:
             x = start.reshape(-1, start.shape[-1])[:1]
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            self.task.gradients(x, torch.zeros(1, dtype=torch.int64, device=x.device), batches[0].to(x.device))
+            self._gradients(x, torch.zeros(1, dtype=torch.int64, device=x.device), batches[0].to(x.device))
             one = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
             free, _ = torch.cuda.mem_get_info()
             fitting = [size for size in SIZES if size * one <= _MEMORY_SHARE * free]

@@ -18,6 +18,7 @@ from .transforms import Augment
 
 Loss = Callable[[Any, Tensor], Tensor]
 Prepare = Callable[[Tensor, torch.dtype], Tensor]
+Outputs = Callable[[Tensor, Tensor], Any]
 
 # Layers that draw nothing at random; whoever uses others pays for keying them, some microseconds a client.
 _CALM = (
@@ -153,10 +154,12 @@ class Task:
         each: Tensor = vmap(grad(self._loss), randomness="different")(x, inputs, targets)
         return each if self.scale is None else each * self.scale[clients][:, None]
 
-    def evaluate(self, x: Tensor) -> dict[str, float]:
-        found = {"train_loss": self._judge(x, self.inputs, self.targets)[0]}
+    def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
+        """Loss and accuracy at x; `outputs` of (x, inputs) in place of the module's own."""
+        outputs = outputs or self._outputs
+        found = {"train_loss": self._judge(x, self.inputs, self.targets, outputs)[0]}
         if self.test_data:
-            found["test_loss"], accuracy = self._judge(x, *self.test_data)
+            found["test_loss"], accuracy = self._judge(x, *self.test_data, outputs)
             if accuracy is not None:
                 found["test_accuracy"] = accuracy
         if self.gradient_norm:
@@ -190,15 +193,17 @@ class Task:
         for start in range(0, samples, size):
             yield slice(start, start + size)
 
+    def _outputs(self, x: Tensor, inputs: Tensor) -> Any:
+        return functional_call(self._judging, self._parameters(x), (inputs,))
+
     @torch.no_grad()
-    def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float | None]:
+    def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs) -> tuple[float, float | None]:
         """Mean loss over the samples, and for class labels the share that the largest output gets right."""
         labels = targets.dim() == 1 and not targets.is_floating_point()
-        parameters = self._parameters(x)
         # Summed on the device in float64: one transfer at the end, and no rounding over many chunks.
         loss, right = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
         for chunk in self._chunks(len(targets)):
-            outputs = functional_call(self._judging, parameters, (self._prepared(inputs[chunk]),))
+            outputs = outputs_of(x, self._prepared(inputs[chunk]))
             loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
             labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
             if labels:
@@ -227,7 +232,7 @@ class Task:
             samples = torch.from_numpy(part).to(self.device)
             for chunk in self._chunks(len(part)):
                 some = samples[chunk]
-                outputs = functional_call(self._judging, self._parameters(x), (self._prepared(self.inputs[some]),))
+                outputs = self._outputs(x, self._prepared(self.inputs[some]))
                 (g,) = torch.autograd.grad(self.loss(outputs, self.targets[some]), x)
                 weight = 1.0 if self.scale is None else self.scale[client]
                 total += g * (weight * len(some) / (len(part) * self.n))
