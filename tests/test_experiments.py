@@ -5,11 +5,13 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedsum import InputError
 from fedsum.experiments import EXPERIMENTS, availability, experiment
 from fedsum.report.collect import collect
+from fedsum.report.delay import delays, line, rank_correlation
 from fedsum.runs.config import Config
 from fedsum.runs.sweep import expand
 from fedsum.tasks import vision
@@ -26,6 +28,7 @@ def full(name):
         ("availability", 28),
         ("bias", 6),
         ("cases", 15),
+        ("delays", 15),
         ("family", 81),
         ("grid", 12),
         ("heterogeneity", 3),
@@ -41,7 +44,7 @@ def test_how_many_runs(name, runs, monkeypatch):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 10
+    assert len(EXPERIMENTS) == 11
 
 
 def test_the_papers_setting():
@@ -114,3 +117,34 @@ def test_availability_follows_the_labels():
     waving = availability.follows_labels(20, "digits", alpha=0.1, seed=3, sine=True)
     assert np.allclose(waving.probability(5), p)  # sin(2 pi 5 / 20) = 1
     assert np.allclose(waving.probability(15), 0.4 * p)
+
+
+def test_theory_beside_the_measurement(fedsum, tmp_path):
+    arguments = ("reproduce", "delays", "--scale", "small", "--folder", "runs", "--rounds", 12, "--seeds", 2, "--json")
+    assert fedsum(*arguments)[0] == 0
+    table = pd.read_csv(tmp_path / "runs/delay.csv").set_index("schedule")
+    assert (tmp_path / "runs/delay.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(table) == 4
+    full, cyclic = table.loc["Uniform size=30"], table.loc["Cyclic size=3"]
+    assert (full.tau_avg, full.tau_max, full.seeds) == (0, 0, 2)
+    assert cyclic.tau_max == 9  # 30 clients, 3 at a time
+    # Evenly over the rounds: 0, 4, 8 and 12, although the last ten were evaluated one by one.
+    runs = [run.metrics.set_index("round") for run in collect(tmp_path / "runs") if "Cyclic" in run.folder.name]
+    errors = [metrics["gradient_norm_sq"][[0, 4, 8, 12]] for metrics in runs]
+    means = [error.mean() for error in errors]
+    assert cyclic.error == pytest.approx(np.mean(means))
+    assert (cyclic.lowest, cyclic.highest) == pytest.approx((min(means), max(means)))
+    assert cyclic.late == pytest.approx(np.mean([error[[8, 12]].mean() for error in errors]))
+
+
+def test_delays_need_the_gradient(fedsum, tmp_path):
+    fedsum("reproduce", "bias", "--scale", "small", "--folder", "runs", "--rounds", 2, "--json")
+    with pytest.raises(InputError, match="gradient_norm = true"):
+        delays(collect(tmp_path / "runs"))
+
+
+def test_rank_and_line():
+    table = pd.DataFrame({"tau_avg": [0.0, 1.0, 5.0, 2.0], "error": [3.0, 5.0, 13.0, 7.0]})
+    assert rank_correlation(table) == 1
+    assert line(table) == pytest.approx((1.0, 2.0))
+    assert rank_correlation(table.assign(error=-table["error"])) == -1

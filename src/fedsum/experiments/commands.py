@@ -7,6 +7,7 @@ import typer
 
 from ..checks import integer
 from ..console import Json, out, print_path
+from ..files import written_whole
 from ..runs import config
 from ..runs.commands import Board, Gpus, Jobs, Keep, Ray, Set, do
 from ..runs.sweep import SWEEP, best, expand
@@ -67,6 +68,13 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
     for way, how in ways.items():
         picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
         drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
+    if figure.get("against") == "delay":
+        from ..report.delay import against_delay, delays
+
+        table = delays(runs)
+        with written_whole(folder / "delay.csv") as part:
+            table.to_csv(part, index=False)
+        drawn += [save(against_delay(table, figure["title"]), folder / f"delay.{suffix}") for suffix in ("png", "pdf")]
     return [*drawn, page(folder, folder / "report.html")]
 
 
