@@ -128,6 +128,10 @@ def test_theory_beside_the_measurement(fedsum, tmp_path):
     full, cyclic = table.loc["Uniform size=30"], table.loc["Cyclic size=3"]
     assert (full.tau_avg, full.tau_max, full.seeds) == (0, 0, 2)
     assert cyclic.tau_max == 9  # 30 clients, 3 at a time
+    assert full.mean_delay == 0
+    # Turn after turn: in round t the clients that came are 0, 1, 2, ... late, those still to come t + 1.
+    late = [sum(min(turn, t + 1) for turn in range(10)) / 10 for t in range(12)]
+    assert cyclic.mean_delay == pytest.approx(np.mean(late))
     # Evenly over the rounds: 0, 4, 8 and 12, although the last ten were evaluated one by one.
     runs = [run.metrics.set_index("round") for run in collect(tmp_path / "runs") if "Cyclic" in run.folder.name]
     errors = [metrics["gradient_norm_sq"][[0, 4, 8, 12]] for metrics in runs]
@@ -147,4 +151,5 @@ def test_rank_and_line():
     table = pd.DataFrame({"tau_avg": [0.0, 1.0, 5.0, 2.0], "error": [3.0, 5.0, 13.0, 7.0]})
     assert rank_correlation(table) == 1
     assert line(table) == pytest.approx((1.0, 2.0))
+    assert line(table.assign(other=table["tau_avg"] / 2), "other") == pytest.approx((-1.0, 4.0))
     assert rank_correlation(table.assign(error=-table["error"])) == -1
