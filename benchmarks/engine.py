@@ -1,6 +1,7 @@
 """The paper's workload (20 of 100 clients, K = 10, batch 128): fedsum against the loop a researcher would write.
 
-python benchmarks/engine.py [--device cuda] [--models mnist cifar10 svhn] [--rounds 30] [--out results.json]
+python benchmarks/engine.py [--device cuda] [--models mnist cifar10 svhn] [--rounds 30] [--torch-kernels]
+                            [--out results.json]
 
 Both train the same CNN on data that already lies on the device, without evaluation. The two take turns, five rounds
 each, so that a busy machine hurts both; the ratio is of the medians. Images are random: they do not change the time.
@@ -20,6 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedsum
+from fedsum.engine import fused
 from fedsum.tasks import ClientData, Task, models, partition
 
 CLIENTS, ACTIVE, K, BATCH, TURN = 100, 20, 10, 128, 5
@@ -155,9 +157,12 @@ def main():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--torch-kernels", action="store_true", help="leave our own out, to see what they gain")
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
+    if arguments.torch_kernels:
+        fused.gradients = lambda task: None
     cases = [
         (name, precision)
         for name in arguments.models
