@@ -58,6 +58,17 @@ def test_rounding_is_to_the_nearest_of_ten_bits():
     assert torch.equal(conv_pool.rounded(x), expected)
 
 
+def test_what_is_not_a_number_stays_so():
+    nan = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)  # as CUDA writes it
+    assert conv_pool.rounded(nan).isnan()
+    images, weight, bias = grid(1, 2, 4, 4, 3), grid(1, 6, 3, 3, 3), grid(1, 6)
+    assert apply(images, weight, bias + nan)[0].isnan().all()
+    weight.requires_grad_()
+    pooled, _ = apply(images, weight, bias)
+    (g,) = torch.autograd.grad(pooled, weight, torch.full_like(pooled, nan.item()))
+    assert not g.isfinite().all()
+
+
 @pytest.mark.parametrize("scale", [1e-20, 1e20])
 def test_filters_of_very_small_or_large_slopes_lose_nothing(scale):
     images, weight, bias = grid(2, 3, 8, 8, 5), grid(2, 6, 5, 3, 3, seed=1).requires_grad_(), grid(2, 6, seed=2)

@@ -26,7 +26,8 @@ _DEAD = tl.constexpr(4)
 @triton.jit
 def _rounded(x):
     """To the ten bits that tensor cores take of a float32, which by themselves cut the rest off."""
-    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    near = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return tl.where(x == x, near, x)  # CUDA's NaN is all ones, and would become zero
 
 
 @triton.jit
@@ -220,7 +221,8 @@ class Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(x):
-        return ((x.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+        near = ((x.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+        return torch.where(x.isnan(), x, near)
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
