@@ -1,5 +1,7 @@
 """Our own kernels, interpreted on a CPU (conftest.py sees to it): exact but for the rounding done on purpose."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -35,7 +37,7 @@ def apply(images, weight, bias, drop=0.0, seed=0):
 @pytest.mark.parametrize(("ins", "outs"), [(1, 10), (3, 32), (5, 20), (16, 32), (40, 7)])
 @pytest.mark.parametrize("order", ["channels last", "channels first"])
 def test_values_and_gradients_are_those_of_torch(ins, outs, order):
-    clients, batch, height, width = 2, 3, 6, 10
+    clients, batch, height, width = 2, 13, 6, 10  # more pixels than a program takes, and no multiple of it
     images = grid(clients, batch, height, width, ins)
     if order == "channels first":
         images = images.permute(0, 1, 4, 2, 3).contiguous().permute(0, 1, 3, 4, 2)
@@ -63,6 +65,9 @@ def test_what_is_not_a_number_stays_so():
     assert conv_pool.rounded(nan).isnan()
     images, weight, bias = grid(1, 2, 4, 4, 3), grid(1, 6, 3, 3, 3), grid(1, 6)
     assert apply(images, weight, bias + nan)[0].isnan().all()
+    images[0, 1, 0, 3, 0] = nan
+    assert torch.equal(apply(images, weight, bias)[0].isnan(), reference(images, weight, bias).isnan())
+    images = grid(1, 2, 4, 4, 3)
     weight.requires_grad_()
     pooled, _ = apply(images, weight, bias)
     (g,) = torch.autograd.grad(pooled, weight, torch.full_like(pooled, nan.item()))
@@ -75,6 +80,16 @@ def test_filters_of_very_small_or_large_slopes_lose_nothing(scale):
     slope = grid(2, 3, 4, 4, 6, seed=3)
     one, other = (torch.autograd.grad(apply(images, weight, bias)[0], weight, slope * s)[0] for s in (1.0, scale))
     assert torch.allclose(other / scale, one, rtol=1e-4, atol=1e-3 * float(one.abs().max()))
+
+
+def test_a_slope_that_relu_stops_does_not_count():
+    images, weight, bias = grid(1, 2, 4, 4, 5), grid(1, 6, 5, 3, 3, seed=1).requires_grad_(), grid(1, 6, seed=2)
+    pooled, code = apply(images, weight, bias)
+    slope = grid(*pooled.shape, seed=3)
+    (right,) = torch.autograd.grad(pooled, weight, slope, retain_graph=True)
+    (got,) = torch.autograd.grad(pooled, weight, slope.masked_fill(code == 4, 1e9))
+    assert right.any()
+    assert torch.equal(got, right)
 
 
 def test_a_client_without_slope_has_no_gradient():
@@ -201,6 +216,12 @@ def frozen():
     return network
 
 
+def hooked(change):
+    network = nn.Sequential(*block(1, 4), *head(64))
+    change(network[1])
+    return network
+
+
 UNKNOWN = {
     "no convolution": lambda: nn.Sequential(*head(64)),
     "not sequential": lambda: nn.Linear(8, 10),
@@ -210,7 +231,12 @@ UNKNOWN = {
     "reflected": lambda: nn.Sequential(*block(1, 4, padding_mode="reflect"), *head(64)),
     "too many channels": lambda: nn.Sequential(*block(1, 65), *head(65 * 16)),
     "groups": lambda: nn.Sequential(*block(1, 4), *block(4, 4, groups=2), *head(16)),
-    "odd image": lambda: nn.Sequential(nn.MaxPool2d(2), *block(1, 4, nn.Identity()), *head(16)),
+    "an odd image later on": lambda: nn.Sequential(*block(1, 4), *block(4, 4), *block(4, 4), *block(4, 4), *head(4)),
+    "other channels": lambda: nn.Sequential(*block(3, 4), *head(64)),
+    "other channels between": lambda: nn.Sequential(*block(1, 4), *block(6, 4), *head(16)),
+    "a hook": lambda: hooked(lambda layer: layer.register_forward_hook(lambda layer, inputs, output: 3 * output)),
+    "a forward of its own": lambda: hooked(lambda layer: setattr(layer, "forward", torch.tanh)),
+    "indices": lambda: nn.Sequential(*block(1, 4)[:2], nn.MaxPool2d(2, return_indices=True), *head(64)),
     "another pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), *head(64)),
     "wider pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), *head(16)),
     "no pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *head(256)),
@@ -225,6 +251,21 @@ def test_what_is_not_known_is_left_to_torch(make, as_on_cuda):
     task = task_of(make)
     assert fused.gradients(task) is None
     assert fused.evaluation(task) == task.evaluate
+
+
+def test_inputs_that_are_not_float_are_left_to_torch(as_on_cuda):
+    data = [(torch.ones(6, 1, 8, 8, dtype=torch.int32), torch.zeros(6, dtype=torch.int64))]
+    assert fused.gradients(Task(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)) is None
+
+
+def test_test_images_of_an_odd_size(as_on_cuda):
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.randint(10, (6,), generator=draw)
+    data = [(torch.randn(6, 1, 8, 8, generator=draw), labels)]
+    make = partial(nn.Sequential, *block(1, 4), *head(64))
+    task = Task(make, F.cross_entropy, data, (torch.randn(6, 1, 9, 9, generator=draw), labels))
+    x = task.init(0)
+    assert fused.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
 
 
 def test_only_where_tf32_on_cuda_was_asked_for():

@@ -96,12 +96,13 @@ def _forward(
         a1 = tl.where(r1 < kept, a1 / kept, 0.0)
         a2 = tl.where(r2 < kept, a2 / kept, 0.0)
         a3 = tl.where(r3 < kept, a3 / kept, 0.0)
-    which = tl.where(a1 > a0, 1, 0)
-    best = tl.where(a1 > a0, a1, a0)
-    which = tl.where(a2 > best, 2, which)
-    best = tl.where(a2 > best, a2, best)
-    which = tl.where(a3 > best, 3, which)
-    best = tl.where(a3 > best, a3, best)
+    # As torch does: the first of equals, and what is not a number wins.
+    more = (a1 > a0) | (a1 != a1)
+    which, best = tl.where(more, 1, 0), tl.where(more, a1, a0)
+    more = (a2 > best) | (a2 != a2)
+    which, best = tl.where(more, 2, which), tl.where(more, a2, best)
+    more = (a3 > best) | (a3 != a3)
+    which, best = tl.where(more, 3, which), tl.where(more, a3, best)
     dead = best <= 0.0
     out = inside[:, None] & (o < OUT)[None, :]
     pooled += client * pixels * OUT
@@ -147,7 +148,8 @@ def _filter_gradient(
         there = inside[:, None] & (k < STRIP * IN)[None, :] & (y >= 0) & (y < height) & (x >= 0) & (x < width)
         A = images + (b * s_image + 2 * u * s_row + 2 * v * s_column)[:, None] + offset[None, :]
         A = (tl.load(A, mask=there, other=0.0) * narrow).to(tl.float16).T
-        shift += tl.sum(tl.where(c == _DEAD, 0.0, g), 0)
+        g = tl.where(c == _DEAD, 0.0, g)
+        shift += tl.sum(g, 0)
         g = (g * flat).to(tl.float16)
         w0 = tl.dot(A, tl.where(c == p, g, 0.0).to(tl.float16), w0)
         w1 = tl.dot(A, tl.where(c == p + 1, g, 0.0).to(tl.float16), w1)
@@ -252,7 +254,11 @@ def _block(numbers: int) -> int:
 @torch.library.custom_op("fedsum::conv_pool", mutates_args=())
 def _pooled(images: Tensor, spread: Tensor, bias: Tensor, seed: Tensor, drop: float) -> tuple[Tensor, Tensor]:
     clients, batch, height, width, ins = images.shape
-    outs, pixels = bias.shape[1], batch * height * width // 4
+    outs, pixels = bias.shape[1], batch * (height // 2) * (width // 2)
+    if max(pixels * outs, images[0].numel()) >= 2**31:
+        raise ValueError(
+            f"{batch} images of {ins}x{height}x{width} to {outs} channels: more than 2^31 numbers a client"
+        )
     pooled = images.new_empty(clients, batch, height // 2, width // 2, outs)
     code = torch.empty_like(pooled, dtype=torch.int8)
     whole = 16 * ins <= _WHOLE
@@ -283,7 +289,7 @@ def filter_gradient(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `spread` and of the biases, by shares of the pixels: [C, shares, ...]."""
     clients, batch, height, width, ins = images.shape
-    outs, pixels = code.shape[-1], batch * height * width // 4
+    outs, pixels = code.shape[-1], batch * (height // 2) * (width // 2)
     pieces = _pieces(ins)
     shares = _SHARES[pieces]
     tile, warps, stages, strip = (*FILTERS_WHOLE, 16) if pieces == 1 else (*FILTERS, 4)
@@ -345,7 +351,8 @@ class ConvPool(torch.autograd.Function):
     def backward(ctx, slope, _):
         images, spread, code = ctx.saved_tensors
         with torch.no_grad():  # once: nobody asks for the gradient of a gradient
-            filters, biases = filter_gradient(images, code, slope, _largest(images), _largest(slope), ctx.drop)
+            steepest = _largest(slope.masked_fill(code == _DEAD.value, 0.0))
+            filters, biases = filter_gradient(images, code, slope, _largest(images), steepest, ctx.drop)
             to_images = None
             if ctx.needs_input_grad[0]:
                 taps = spread[:, 0, :, :3, :3].permute(0, 2, 3, 4, 1)

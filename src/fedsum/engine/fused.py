@@ -32,7 +32,7 @@ def gradients(task: BaseTask) -> Gradients | None:
     def each(x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
         inputs, targets = task.samples(batch)
         # A client's loss depends on its own row of x alone: the gradient of the sum is all of theirs.
-        g: Tensor = grad(lambda x: vmap(task.loss)(network(x, inputs), targets).sum())(x)
+        g: Tensor = grad(lambda x: vmap(task.loss, randomness="different")(network(x, inputs), targets).sum())(x)
         return g if task.scale is None else g * task.scale[clients][:, None]
 
     return each
@@ -40,7 +40,9 @@ def gradients(task: BaseTask) -> Gradients | None:
 
 def evaluation(task: BaseTask) -> Evaluation:
     """`task.evaluate`, with our kernels where they are asked for and know the network."""
-    if not isinstance(task, Task) or not _ours(task) or type(task).evaluate is not Task.evaluate:
+    if not isinstance(task, Task) or not _ours(task):
+        return task.evaluate
+    if type(task).evaluate is not Task.evaluate or type(task)._outputs is not Task._outputs:
         return task.evaluate
     network = _network(task, task._judging)
     if network is None:
@@ -51,12 +53,18 @@ def evaluation(task: BaseTask) -> Evaluation:
 def _ours(task: Task) -> bool:
     """They round factors to ten bits: only where the run allows tf32."""
     allowed = torch.get_float32_matmul_precision() == "high" and task.dtype == torch.float32
-    return allowed and task.device.type == "cuda" and find_spec("triton") is not None
+    if not allowed or task.device.type != "cuda" or find_spec("triton") is None:
+        return False
+    # What has no tf32, or is no NVIDIA card, gains nothing by them.
+    return torch.version.hip is None and torch.cuda.get_device_capability(task.device) >= (8, 0)
 
 
 def _network(task: Task, module: nn.Module) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The module of stacked parameters [C, d] on stacked inputs [C, B, ...]."""
-    stages = _stages(module, tuple(task._prepared(task.inputs[:1]).shape[1:]))
+    sample = task._prepared(task.inputs[:1])
+    if sample.dtype != torch.float32 or any(_changed(layer) for layer in module.modules()):
+        return None
+    stages = _stages(module, tuple(sample.shape[1:]))
     # Weights that are shared or not trained are not in x under every name.
     if stages is None or {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
         return None
@@ -69,6 +77,12 @@ def _network(task: Task, module: nn.Module) -> Callable[[Tensor, Tensor], Tensor
         return values
 
     return network
+
+
+def _changed(layer: nn.Module) -> bool:
+    """Whether someone made it do other things than its class does: hooks, pruning, a forward of its own."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer)
 
 
 def _stages(network: nn.Module, shape: tuple[int, ...]) -> "list[_Stage] | None":
@@ -84,7 +98,7 @@ def _stages(network: nn.Module, shape: tuple[int, ...]) -> "list[_Stage] | None"
             stage, shape, layers = block
         else:
             (name, layer), *layers = layers
-            if type(layer) is nn.Linear and len(shape) == 1:
+            if type(layer) is nn.Linear and shape == (layer.in_features,):
                 stage, shape = _Linear(name, layer.bias is not None), (layer.out_features,)
             elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
                 stage, shape = _flatten, (torch.Size(shape).numel(),)
@@ -107,14 +121,23 @@ def _block(
         return None
     plain = (conv.kernel_size, conv.stride, conv.dilation, conv.groups) == ((3, 3), (1, 1), (1, 1), 1)
     plain = plain and conv.padding == (1, 1) and conv.padding_mode == "zeros" and conv.bias is not None
-    fits = max(conv.in_channels, conv.out_channels) <= _LARGEST and shape[1] % 2 == 0 and shape[2] % 2 == 0
+    fits = (
+        conv.in_channels == shape[0]
+        and max(conv.in_channels, conv.out_channels) <= _LARGEST
+        and shape[1] % 2 == 0
+        and shape[2] % 2 == 0
+    )
     drop = 0.0
     if rest and type(rest[0][1]) is nn.Dropout:
         drop, rest = _p(rest[0][1]), rest[1:]
     if not (plain and fits and drop < 1 and len(rest) >= 2) or type(rest[0][1]) is not nn.ReLU:
         return None
     pool = rest[1][1]
-    if type(pool) is not nn.MaxPool2d or (pool.kernel_size, pool.stride, pool.padding, pool.dilation) != (2, 2, 0, 1):
+    if (
+        type(pool) is not nn.MaxPool2d
+        or pool.return_indices
+        or (pool.kernel_size, pool.stride, pool.padding, pool.dilation) != (2, 2, 0, 1)
+    ):
         return None
     shape, rest = (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
     last = not rest or _block(rest, shape) is None
