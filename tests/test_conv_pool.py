@@ -63,11 +63,11 @@ def test_rounding_is_to_the_nearest_of_ten_bits():
 def test_what_is_not_a_number_stays_so():
     nan = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)  # as CUDA writes it
     assert conv_pool.rounded(nan).isnan()
-    images, weight, bias = grid(1, 2, 4, 4, 3), grid(1, 6, 3, 3, 3), grid(1, 6)
+    images, weight, bias = grid(1, 2, 4, 4, 5), grid(1, 6, 5, 3, 3), grid(1, 6)
     assert apply(images, weight, bias + nan)[0].isnan().all()
     images[0, 1, 0, 2, 0] = nan  # in a window, two of the four pixels see it
     assert torch.equal(apply(images, weight, bias)[0].isnan(), reference(images, weight, bias).isnan())
-    images = grid(1, 2, 4, 4, 3)
+    images = grid(1, 2, 4, 4, 5)
     weight.requires_grad_()
     pooled, _ = apply(images, weight, bias)
     (g,) = torch.autograd.grad(pooled, weight, torch.full_like(pooled, nan.item()))
