@@ -1,25 +1,34 @@
 """A sequential network of a whole cohort with our own kernels, where they know all of its layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
+from torch.func import vmap
 from torch.nn import functional as F
 
 from ..tasks import BaseTask, Task
+from ..tasks.transforms import Standardize
 
-Gradients = Callable[[Tensor, Tensor, Tensor], Tensor]
+Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
 Parameters = dict[str, Tensor]
-_LARGEST = 64
+_MOST_CHANNELS = 64
+_ALIGNED = 32
+"""rows begin at multiples of so many numbers: matrix products of other rows are half as fast"""
+_NUMBERS = 1024
+"""of a flat vector, what a program takes"""
+_PREPARED_SHARE = 0.05
+"""of the free memory, for all samples as the network takes them"""
 
 
-def gradients(task: BaseTask) -> Gradients | None:
-    """What `task.gradients` does, with our kernels; None where they are not asked for or a layer is not known."""
+def steps(task: BaseTask) -> Steps | None:
+    """Local steps by `task.gradients`, with our kernels; None where they are not asked for or a layer is not known."""
     if not isinstance(task, Task) or not _ours(task):
         return None
     # Whoever trains in another way than a Task does, does so here too.
@@ -28,14 +37,43 @@ def gradients(task: BaseTask) -> Gradients | None:
     network = _network(task, task._training)
     if network is None:
         return None
+    from . import kernels  # needs triton
 
-    def each(x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
-        inputs, targets = task.samples(batch)
-        # A client's loss depends on its own row of x alone: the gradient of the sum is all of theirs.
-        g: Tensor = grad(lambda x: vmap(task.loss, randomness="different")(network(x, inputs), targets).sum())(x)
-        return g if task.scale is None else g * task.scale[clients][:, None]
+    samples = _samples(task)
 
-    return each
+    def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
+        d = start.shape[1]
+        x, total = start.new_empty(len(start), d + -d % _ALIGNED)[:, :d], torch.zeros_like(start)
+        x.copy_(start)
+        scale = None if task.scale is None else task.scale[clients]
+        # Each piece is a leaf of its own: its gradient goes straight into x, not into a vector of all.
+        pieces, totals, corrections = (torch.split(v, task._lengths, dim=1) for v in (x, total, correction))
+        for batch in batches:
+            leaves = [piece.detach().requires_grad_() for piece in pieces]
+            inputs, targets = samples(batch)
+            # A client's loss depends on its own row of x alone: the gradient of the sum is all of theirs.
+            loss = vmap(task.loss, randomness="different")(network(leaves, inputs), targets).sum()
+            slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
+            for piece, so_far, shift, g in zip(pieces, totals, corrections, slopes, strict=True):
+                length = piece.shape[1]
+                kernels.take_step[(-(-length // _NUMBERS), len(x))](
+                    piece, so_far, g.contiguous(), shift, step, scale,
+                    length, x.stride(0), d, d, scale is not None, _NUMBERS,
+                )  # fmt: skip
+        return total
+
+    return all_steps
+
+
+def _samples(task: Task) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """`task.samples`; where all inputs fit as the network takes them, they are prepared once."""
+    if task.augment is not None or not isinstance(task.prepare, Standardize):
+        return task.samples
+    free, _ = torch.cuda.mem_get_info(task.device)
+    if task.inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
+        return task.samples
+    inputs = task._prepared(task.inputs)
+    return lambda batch: (inputs[batch], task.targets[batch])
 
 
 def evaluation(task: BaseTask) -> Evaluation:
@@ -47,7 +85,11 @@ def evaluation(task: BaseTask) -> Evaluation:
     network = _network(task, task._judging)
     if network is None:
         return task.evaluate
-    return partial(task.evaluate, outputs=lambda x, inputs: network(x[None], inputs[None])[0])
+
+    def outputs(x: Tensor, inputs: Tensor) -> Tensor:
+        return network(torch.split(x[None], task._lengths, dim=1), inputs[None])[0]
+
+    return partial(task.evaluate, outputs=outputs)
 
 
 def _ours(task: Task) -> bool:
@@ -59,8 +101,8 @@ def _ours(task: Task) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(task.device) >= (8, 0)
 
 
-def _network(task: Task, module: nn.Module) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The module of stacked parameters [C, d] on stacked inputs [C, B, ...]."""
+def _network(task: Task, module: nn.Module) -> "_Network | None":
+    """The module, of the pieces of stacked parameters [C, ...] and of stacked inputs [C, B, ...]."""
     sample = task._prepared(task.inputs[:1])
     if sample.dtype != torch.float32 or any(_changed(layer) for layer in module.modules()):
         return None
@@ -69,9 +111,9 @@ def _network(task: Task, module: nn.Module) -> Callable[[Tensor, Tensor], Tensor
     if stages is None or {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
         return None
 
-    def network(x: Tensor, values: Tensor) -> Tensor:
-        pieces = zip(task._names, torch.split(x, task._lengths, dim=1), task._shapes, strict=True)
-        parameters = {name: piece.reshape(len(x), *shape) for name, piece, shape in pieces}
+    def network(pieces: Sequence[Tensor], values: Tensor) -> Tensor:
+        shapes = zip(task._names, pieces, task._shapes, strict=True)
+        parameters = {name: piece.reshape(len(piece), *shape) for name, piece, shape in shapes}
         for stage in stages:
             values = stage(values, parameters)
         return values
@@ -93,9 +135,12 @@ def _stages(network: nn.Module, shape: tuple[int, ...]) -> "list[_Stage] | None"
     stages: list[_Stage] = []
     while layers:
         stage: _Stage
-        block = _block(layers, shape, first=not (stages and isinstance(stages[-1], _ConvPool)))
-        if block:
-            stage, shape, layers = block
+        blocks = _Blocks()
+        while layers and (found := _block(layers, shape)):
+            block, shape, layers = found
+            blocks.append(block)
+        if blocks:
+            stage = blocks
         else:
             (name, layer), *layers = layers
             if type(layer) is nn.Linear and shape == (layer.in_features,):
@@ -109,12 +154,10 @@ def _stages(network: nn.Module, shape: tuple[int, ...]) -> "list[_Stage] | None"
             else:
                 return None
         stages.append(stage)
-    return stages if any(isinstance(stage, _ConvPool) for stage in stages) else None
+    return stages if any(isinstance(stage, _Blocks) for stage in stages) else None
 
 
-def _block(
-    layers: "_Layers", shape: tuple[int, ...], first: bool = False
-) -> "tuple[_ConvPool, tuple[int, ...], _Layers] | None":
+def _block(layers: "_Layers", shape: tuple[int, ...]) -> "tuple[_Block, tuple[int, ...], _Layers] | None":
     """Convolution, dropout or none, ReLU, pool at the head of the layers, and what is left."""
     (name, conv), *rest = layers
     if type(conv) is not nn.Conv2d or len(shape) != 3:
@@ -123,7 +166,7 @@ def _block(
     plain = plain and conv.padding == (1, 1) and conv.padding_mode == "zeros" and conv.bias is not None
     fits = (
         conv.in_channels == shape[0]
-        and max(conv.in_channels, conv.out_channels) <= _LARGEST
+        and max(conv.in_channels, conv.out_channels) <= _MOST_CHANNELS
         and shape[1] % 2 == 0
         and shape[2] % 2 == 0
     )
@@ -139,9 +182,7 @@ def _block(
         or (pool.kernel_size, pool.stride, pool.padding, pool.dilation) != (2, 2, 0, 1)
     ):
         return None
-    shape, rest = (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
-    last = not rest or _block(rest, shape) is None
-    return _ConvPool(name, drop, first, last), shape, rest
+    return _Block(name, drop), (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
 
 
 def _p(dropout: nn.Dropout) -> float:
@@ -149,27 +190,24 @@ def _p(dropout: nn.Dropout) -> float:
 
 
 @dataclass
-class _ConvPool:
+class _Block:
     name: str
     drop: float
-    first: bool
-    """no other of its kind is before it"""
-    last: bool
-    """none follows"""
+
+
+class _Blocks(list[_Block]):
+    """Convolutions with their pools, one after the other."""
 
     def __call__(self, values: Tensor, parameters: Parameters) -> Tensor:
-        from .conv_pool import conv_pool, rounded  # needs triton
+        from .conv_pool import Images, channels_first, conv_pool  # needs triton
 
-        weight, bias = parameters[f"{self.name}.weight"], parameters[f"{self.name}.bias"]
-        (outs, ins), have = weight.shape[1:3], values.shape[2]
-        # From one to the next the channels are a multiple of 16, the rest zero: then memory is read in wide words.
-        more = -outs % 16
-        weight, bias = F.pad(weight, (0, 0, 0, 0, 0, have - ins, 0, more)), F.pad(bias, (0, more))
-        # The kernel draws by itself, from one number of torch's generator.
-        seed = torch.randint(2**31, (1,), device=values.device) if self.drop else values.new_zeros(1, dtype=torch.int64)
-        images = (rounded(values) if self.first else values).permute(0, 1, 3, 4, 2)
-        pooled = conv_pool(images, weight, bias, seed, self.drop).permute(0, 1, 4, 2, 3)
-        return pooled[:, :, :outs] if self.last else pooled
+        images = Images(values.permute(0, 1, 3, 4, 2))
+        for block in self:
+            weight, bias = parameters[f"{block.name}.weight"], parameters[f"{block.name}.bias"]
+            # The kernel draws by itself, from one number of torch's generator.
+            seed = torch.randint(2**31, (1,), device=values.device) if block.drop else None
+            images = conv_pool(images, weight, bias, seed, block.drop)
+        return channels_first(images, bias.shape[1])
 
 
 @dataclass
@@ -178,10 +216,22 @@ class _Linear:
     shifted: bool
 
     def __call__(self, values: Tensor, parameters: Parameters) -> Tensor:
-        weight = parameters[f"{self.name}.weight"].mT
-        if not self.shifted:
-            return values @ weight
-        return torch.baddbmm(parameters[f"{self.name}.bias"][:, None], values, weight)
+        outputs: Tensor = _Product.apply(values, parameters[f"{self.name}.weight"])  # type: ignore[no-untyped-call]
+        return outputs + parameters[f"{self.name}.bias"][:, None] if self.shifted else outputs
+
+
+class _Product(torch.autograd.Function):
+    """values @ weight.mT, whose gradients lie in memory as the factors do: nothing is copied to turn them round."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(values, weight)
+        return values @ weight.mT
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
+        values, weight = ctx.saved_tensors
+        return slope @ weight, slope.mT @ values
 
 
 @dataclass
@@ -202,3 +252,4 @@ def _relu(values: Tensor, parameters: Parameters) -> Tensor:
 
 _Layers = list[tuple[str, nn.Module]]
 _Stage = Callable[[Tensor, Parameters], Tensor]
+_Network = Callable[[Sequence[Tensor], Tensor], Tensor]

@@ -1,10 +1,14 @@
-"""The batched engine on CUDA: the K steps of a stacked cohort, compiled, captured in one graph and replayed.
+"""The batched engine on CUDA: the K steps of a stacked cohort, captured in one graph and replayed.
 
-A cohort comes in any size, also 0: it is covered with chunks of a few sizes, each captured when it is first
-needed, the last one padded. Padded rows repeat a client and are thrown away.
+A cohort comes in any size, also 0: it is covered with chunks of a few sizes, each captured when it is first needed,
+the last one padded. What is computed for padded rows is thrown away.
+
+With our own kernels the steps are captured as they are, in tenths of a second. Any other network is compiled first, for
+each size some ten seconds (a grouped convolution cannot have a symbolic number of groups): there are fewer sizes then.
 """
 
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -20,9 +24,11 @@ from .batched import rows, stacked_batches
 from .noise import keyed_noise
 from .transfer import on_device
 
-SIZES = (1, 2, 4, 8, 16, 20, 24, 32, 48, 64)
+Sizes = tuple[int, ...]
+COMPILED: Sizes = (1, 2, 4, 8, 16, 20, 24, 32, 48, 64)
+CAPTURED: Sizes = (1, *range(2, 65, 2))
 _SMALLEST = 4
-"""a smaller chunk takes as long, and another compilation: only where memory forbids more"""
+"""a smaller chunk takes as long, and another capture: only where memory forbids more"""
 _PER_CHUNK = 2
 """what a further chunk costs, in clients: its kernels fill the device less well"""
 _MEMORY_SHARE = 0.5
@@ -30,14 +36,14 @@ _MEMORY_SHARE = 0.5
 
 
 @lru_cache(maxsize=1024)
-def cover(clients: int, largest: int) -> tuple[int, ...]:
+def cover(clients: int, sizes: Sizes) -> Sizes:
     """The cheapest chunk sizes, largest first, that hold so many clients.
 
-    >>> cover(20, 64), cover(21, 64), cover(70, 64), cover(0, 64)
-    ((20,), (24,), (64, 8), ())
+    >>> cover(20, COMPILED), cover(21, COMPILED), cover(21, CAPTURED), cover(70, COMPILED), cover(0, COMPILED)
+    ((20,), (24,), (22,), (64, 8), ())
     """
-    sizes = [size for size in SIZES if min(_SMALLEST, largest) <= size <= largest]
-    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    sizes = tuple(size for size in sizes if size >= min(_SMALLEST, max(sizes)))
+    best: list[tuple[int, Sizes]] = [(0, ())]
     for m in range(1, clients + 1):
         options = [(best[max(0, m - s)], s) for s in sizes]
         best.append(min((cost + s + _PER_CHUNK, (*chosen, s)) for (cost, chosen), s in options))
@@ -63,13 +69,13 @@ class GraphEngine:
 
     def _all_chunks(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
-        first = 0
-        for place, size in enumerate(cover(len(clients), self._graphs.largest(plan.start))):
+        graphs, first = self._graphs, 0
+        for place, size in enumerate(cover(len(clients), graphs.sizes(plan.start))):
             chunk = slice(first, min(first + size, len(clients)))
             some = clients[chunk]
             real = len(some)
             batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size)
-            graph = self._graphs.of(size, batches, plan.start)
+            graph = graphs.of(size, batches, plan.start)
             graph.batches[:, :real] = on_device(batches, G.device)
             graph.clients[:real] = on_device(torch.from_numpy(some), G.device)
             graph.start[:real] = rows(plan.start, chunk)
@@ -91,47 +97,64 @@ class _Graphs:
     def __init__(self, task: BaseTask, K: int, batch_size: int) -> None:
         self.task, self.K, self.batch_size = task, K, batch_size
         self._by_size: dict[int, _Graph] = {}
-        self._largest = 0
+        self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
-        self._gradients = fused.gradients(task) or task.gradients
-        # Sizes are compiled one by one. A grouped convolution cannot have a symbolic number of groups; our kernels
-        # can, but one such compilation of the CNN for CIFAR-10 took over 50 s on an H200, a plain one 10.
-        self._step = torch.compile(self._one_step, dynamic=False)
+        self._ours = fused.steps(task)
+        self._steps = self._ours or _compiled(task.gradients)
 
-    def _one_step(
-        self, x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        g = self._gradients(x, clients, batch)
-        return x - step * (g + correction), total + g
-
-    def largest(self, start: Tensor) -> int:
-        """The largest chunk whose activations fit, from the memory that one client takes."""
-        if not self._largest:
-            batches = stacked_batches(self.task, 0, 0, np.zeros(1, dtype=np.int64), 1, self.batch_size)
+    def sizes(self, start: Tensor) -> Sizes:
+        """The chunks whose activations fit, from the memory that one client takes."""
+        if not self._sizes:
             x = start.reshape(-1, start.shape[-1])[:1]
+            client = np.zeros(1, dtype=np.int64)
+            batches = stacked_batches(self.task, 0, 0, client, 1, self.batch_size).to(x.device)
+            clients = torch.from_numpy(client).to(x.device)
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            self._gradients(x, torch.zeros(1, dtype=torch.int64, device=x.device), batches[0].to(x.device))
+            if self._ours:
+                self._ours(x, torch.zeros_like(x), x.new_zeros(()), clients, batches)
+            else:
+                self.task.gradients(x, clients, batches[0])
             one = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
             free, _ = torch.cuda.mem_get_info()
-            fitting = [size for size in SIZES if size * one <= _MEMORY_SHARE * free]
-            self._largest = fitting[-1] if fitting else 1
-        return self._largest
+            sizes = CAPTURED if self._ours else COMPILED
+            self._sizes = tuple(size for size in sizes if size == 1 or size * one <= _MEMORY_SHARE * free)
+        return self._sizes
 
     def of(self, size: int, batches: Tensor, start: Tensor) -> "_Graph":
         if size not in self._by_size:
-            # The limits guard against code that is compiled anew without end; here it is once a task and size.
-            limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
-            with limits, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's hints, which no user of ours can follow
-                self._by_size[size] = _Graph(self._step, size, batches, start, self._pool)
+            self._by_size[size] = _Graph(self._steps, size, batches, start, self._pool)
         return self._by_size[size]
+
+
+def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> fused.Steps:
+    def one_step(
+        x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        g = gradients(x, clients, batch)
+        return x - step * (g + correction), total + g
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own, which no user of ours can follow
+        compiled: Any = torch.compile(one_step, dynamic=False)
+
+    def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
+        x, total = start, torch.zeros_like(start)
+        # The limits guard against code that is compiled anew without end; here it is once a task and size.
+        limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
+        with limits, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for batch in batches:
+                x, total = compiled(x, total, correction, step, clients, batch)
+        return total
+
+    return all_steps
 
 
 class _Graph:
     """The K steps of `size` clients, with the buffers they read and write."""
 
-    def __init__(self, step: Any, size: int, batches: Tensor, start: Tensor, pool: Any) -> None:
+    def __init__(self, steps: fused.Steps, size: int, batches: Tensor, start: Tensor, pool: Any) -> None:
         device, d = start.device, start.shape[-1]
         self.start, self.correction, self.total = (start.new_zeros(size, d) for _ in range(3))
         self.step = start.new_zeros(())
@@ -139,21 +162,16 @@ class _Graph:
         # Any real batch will do for the rows that are padded.
         self.batches = batches[:, :1].expand(-1, size, *batches.shape[2:]).contiguous().to(device)
         self.start[:] = start.reshape(-1, d)[:1]
-
-        def steps() -> None:
-            x, total = self.start, torch.zeros_like(self.start)
-            for batch in self.batches:
-                x, total = step(x, total, self.correction, self.step, self.clients, batch)
-            self.total.copy_(total)
+        state = (self.start, self.correction, self.step, self.clients)
 
         # Compilation, autotuning and library handles happen before the capture, on a stream of their own.
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(2):
-                step(self.start, self.total, self.correction, self.step, self.clients, self.batches[0])
+                steps(*state, self.batches[:1])
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
-            steps()
+            self.total.copy_(steps(*state, self.batches))
         self.replay = self._graph.replay

@@ -1,7 +1,10 @@
-"""The Triton kernels of `conv_pool.py`, which says what they are for.
+"""The Triton kernels of `conv_pool.py` and `fused.py`, which say what they are for.
 
 A pooled pixel sees a patch of 4x4 pixels; its four pixels are p = 0..3, those of the patch q = 0..15, both row by row.
 Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
+
+Factors are float16: the ten bits that tf32 has, at half the traffic, and legible across pixels without a transposition.
+Images and slopes are scaled by a power of two for each client, to lie within its range.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -14,10 +17,84 @@ _DEAD = tl.constexpr(DEAD)
 
 
 @triton.jit
-def _rounded(x):
-    """To the ten bits that tensor cores take of a float32, which by themselves cut the rest off."""
-    near = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return tl.where(x == x, near, x)  # CUDA's NaN is all ones, and would become zero
+def _power(x):
+    """The power of two below x, which is positive and no subnormal."""
+    return (x.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def spread(
+    weight, wide, taps, s_client, ins, outs,
+    IN: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Filters [C, outs, ins, 3, 3] over the patch, [C, 4, OUT, 16, IN], and tap by tap, [C, 9, IN, OUT]."""
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i, q, o, p = n % IN, n // IN % 16, n // (16 * IN) % OUT, n // (16 * IN * OUT)
+    y, x = q // 4 - p // 2, q % 4 - p % 2
+    there = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
+    w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=there, other=0.0).to(tl.float16)
+    tl.store(wide + client * (64 * IN * OUT) + n, w, mask=p < 4)
+    # The first of the four pixels has the taps as they are.
+    tap = (p == 0) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
+    tl.store(taps + client * (9 * IN * OUT) + ((3 * y + x) * IN + i) * OUT + o, w, mask=tap)
+
+
+@triton.jit
+def gathered(
+    filters, weight, ins, outs,
+    IN: tl.constexpr, OUT: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What `filter_gradient` left of each client, shares and pixels summed: [C, outs, ins, 3, 3]."""
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    o, i, tap = n % OUT, n // OUT % IN, n // (IN * OUT)
+    there = (tap < 9) & (o < outs) & (i < ins)
+    total = tl.zeros((BLOCK,), tl.float32)
+    filters += client * SHARES * (64 * IN * OUT) + i * OUT + o
+    for share in range(SHARES):
+        for p in tl.static_range(4):
+            q = 4 * (tap // 3 + p // 2) + tap % 3 + p % 2
+            total += tl.load(filters + ((share * 4 + p) * 16 + q) * (IN * OUT), mask=there, other=0.0)
+    tl.store(weight + client * (9 * ins * outs) + (o * ins + i) * 9 + tap, total, mask=there)
+
+
+@triton.jit
+def _magnitude(x):
+    """The bits of |x| as an integer: they order like the numbers, and what is not a number comes last."""
+    return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
+def largest(values, code, most, numbers, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest magnitude of each client; of slopes, only of those that ReLU lets pass."""
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = _magnitude(tl.load(values + client * numbers + n, mask=n < numbers, other=0.0))
+    if MASKED:
+        c = tl.load(code + client * numbers + n, mask=n < numbers, other=_DEAD)
+        v = tl.where(c == _DEAD, 0, v)
+    tl.atomic_max(most + client, tl.max(v, 0))
+
+
+@triton.jit
+def take_step(
+    x, total, g, correction, step, scale,
+    length, s_x, s_total, s_correction,
+    SCALED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """x -= step (g + correction), total += g, of a piece of each client's vectors."""
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < length
+    slope = tl.load(g + client * length + n, mask=there)
+    if SCALED:
+        slope *= tl.load(scale + client)
+    change = tl.load(step) * (slope + tl.load(correction + client * s_correction + n, mask=there))
+    x += client * s_x + n
+    total += client * s_total + n
+    tl.store(x, tl.load(x, mask=there) - change, mask=there)
+    tl.store(total, tl.load(total, mask=there) + slope, mask=there)
 
 
 @triton.jit
@@ -40,8 +117,8 @@ def _pixels(first, pixels, height, width, PIXELS: tl.constexpr):
 
 @triton.jit
 def forward(
-    images, spread, bias, seed, pooled, code,
-    pixels, height, width, s_client, s_image, s_row, s_column, s_channel, kept,
+    images, spread, bias, seed, largest, pooled, code, top,
+    pixels, height, width, s_client, s_image, s_row, s_column, s_channel, s_bias, outs, kept,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
     WHOLE: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
@@ -53,8 +130,11 @@ def forward(
     P: tl.constexpr = 16 * IN * OUT
     a0 = tl.zeros((PIXELS, OUT_BLOCK), tl.float32)
     a1, a2, a3 = a0, a0, a0
+    wide = _power(tl.load(largest + client))
+    narrow = 1.0 / wide
     if WHOLE:
         A = _patches(images, b, u, v, inside, k, height, width, s_image, s_row, s_column, s_channel, IN)
+        A = (A * narrow).to(tl.float16)
         in_w = (o < OUT)[:, None] & (k < 16 * IN)[None, :]
         a0 = tl.dot(A, tl.load(w, mask=in_w, other=0.0).T, a0)
         a1 = tl.dot(A, tl.load(w + P, mask=in_w, other=0.0).T, a1)
@@ -67,6 +147,7 @@ def forward(
             there = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
             at = (b * s_image + y * s_row + x * s_column)[:, None] + k[None, :] * s_channel
             A = tl.load(images + at, mask=there[:, None] & (k < IN)[None, :], other=0.0)
+            A = (A * narrow).to(tl.float16)
             if q // 4 < 3:
                 if q % 4 < 3:
                     a0 = tl.dot(A, tl.load(w + q * IN, mask=in_w, other=0.0).T, a0)
@@ -77,8 +158,8 @@ def forward(
                     a2 = tl.dot(A, tl.load(w + 2 * P + q * IN, mask=in_w, other=0.0).T, a2)
                 if q % 4 > 0:
                     a3 = tl.dot(A, tl.load(w + 3 * P + q * IN, mask=in_w, other=0.0).T, a3)
-    shift = tl.load(bias + client * OUT + o, mask=o < OUT, other=0.0)[None, :]
-    a0, a1, a2, a3 = a0 + shift, a1 + shift, a2 + shift, a3 + shift
+    shift = tl.load(bias + client * s_bias + o, mask=o < outs, other=0.0)[None, :]
+    a0, a1, a2, a3 = a0 * wide + shift, a1 * wide + shift, a2 * wide + shift, a3 * wide + shift
     at = m[:, None] * OUT + o[None, :]
     if DROPS:
         r0, r1, r2, r3 = tl.rand4x(tl.load(seed) + client, at)
@@ -97,7 +178,9 @@ def forward(
     out = inside[:, None] & (o < OUT)[None, :]
     pooled += client * pixels * OUT
     code += client * pixels * OUT
-    tl.store(pooled + at, tl.where(dead, 0.0, _rounded(best)), mask=out)
+    best = tl.where(dead, 0.0, best)
+    tl.store(pooled + at, best, mask=out)
+    tl.atomic_max(top + client, tl.max(tl.max(tl.where(out, _magnitude(best), 0), 1), 0))
     tl.store(code + at, tl.where(dead, _DEAD, which).to(tl.int8), mask=out)
 
 
@@ -111,8 +194,6 @@ def filter_gradient(
     """The gradient of `spread` over a share of the pixels: all of it, or what two pixels have on a row of the patch.
 
     Written is what has a tap, and more: what has none is left as it was.
-    Factors in float16, which has tf32's 10 bits and, unlike it, can be read across pixels without a transposition;
-    they are scaled by the client's `largest` pixel and `steepest` slope to lie within its range.
     """
     share, client, z = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     shares = tl.num_programs(0)
@@ -127,7 +208,8 @@ def filter_gradient(
     w0 = tl.zeros((IN_BLOCK, OUT_BLOCK), tl.float32)
     w1, w2, w3 = w0, w0, w0
     shift = tl.zeros((OUT_BLOCK,), tl.float32)
-    narrow, flat = 1.0 / tl.load(largest + client), 1.0 / tl.load(steepest + client)
+    wide, steep = _power(tl.load(largest + client)), _power(tl.load(steepest + client))
+    narrow, flat = 1.0 / wide, 1.0 / steep
     for turn in range(TURNS):
         m, inside, b, u, v = _pixels((turn * shares + share) * PIXELS, pixels, height, width, PIXELS)
         at = m[:, None] * OUT + o[None, :]
@@ -149,7 +231,7 @@ def filter_gradient(
     in_w = (k < STRIP * IN)[:, None] & (o < OUT)[None, :]
     part = client * shares + share
     to = filters + part * (64 * IN * OUT) + ((p * 16 + strip * STRIP) * IN + k)[:, None] * OUT + o[None, :]
-    wide = tl.load(largest + client) * tl.load(steepest + client) / kept
+    wide = wide * (steep / kept)
     tl.store(to, w0 * wide, mask=in_w)
     tl.store(to + 16 * IN * OUT, w1 * wide, mask=in_w)
     if STRIP == 16:
@@ -161,7 +243,7 @@ def filter_gradient(
 
 @triton.jit
 def image_gradient(
-    taps, code, slope, images,
+    taps, code, slope, steepest, images,
     pixels, height, width, kept,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
@@ -176,18 +258,20 @@ def image_gradient(
     in_w = (i < IN)[:, None] & (o < OUT)[None, :]
     a0 = tl.zeros((PIXELS, IN_BLOCK), tl.float32)
     a1, a2, a3 = a0, a0, a0
+    steep = _power(tl.load(steepest + client))
+    flat = 1.0 / steep
     for window in tl.static_range(9):
         du, dv = window // 3 - 1, window % 3 - 1
         there = inside & (u + du >= 0) & (u + du < rows) & (v + dv >= 0) & (v + dv < columns)
         at = (m + du * columns + dv)[:, None] * OUT + o[None, :]
         there = there[:, None] & (o < OUT)[None, :]
-        g = _rounded(tl.load(slope + at, mask=there, other=0.0) / kept)
+        g = (tl.load(slope + at, mask=there, other=0.0) * flat).to(tl.float16)
         c = tl.load(code + at, mask=there, other=_DEAD)
         for p in tl.static_range(4):
             # Pixel p of that window lies at (y, x) from the first of ours; pixel r of ours is its tap r - (y, x) + 1.
             y, x = 2 * du + p // 2, 2 * dv + p % 2
             if y >= -1 and y <= 2 and x >= -1 and x <= 2:
-                gp = tl.where(c == p, g, 0.0)
+                gp = tl.where(c == p, g, 0.0).to(tl.float16)
                 for r in tl.static_range(4):
                     ty, tx = r // 2 - y + 1, r % 2 - x + 1
                     if ty >= 0 and ty <= 2 and tx >= 0 and tx <= 2:
@@ -202,7 +286,8 @@ def image_gradient(
                             a3 = tl.dot(gp, tap, a3)
     to = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
     out = inside[:, None] & (i < IN)[None, :]
-    tl.store(to, a0, mask=out)
-    tl.store(to + IN, a1, mask=out)
-    tl.store(to + width * IN, a2, mask=out)
-    tl.store(to + width * IN + IN, a3, mask=out)
+    steep /= kept
+    tl.store(to, a0 * steep, mask=out)
+    tl.store(to + IN, a1 * steep, mask=out)
+    tl.store(to + width * IN, a2 * steep, mask=out)
+    tl.store(to + width * IN + IN, a3 * steep, mask=out)
