@@ -12,6 +12,7 @@ from fedsum.tasks import Task, models
 from fedsum.tasks.transforms import Standardize
 
 conv_pool = pytest.importorskip("fedsum.engine.conv_pool", reason="needs triton")
+layers = pytest.importorskip("fedsum.engine.layers", reason="needs triton")
 INTERPRETED = not torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="triton is interpreted only where there is no GPU")
 
@@ -30,9 +31,30 @@ def reference(images, weight, bias):
     return torch.stack(pooled).permute(0, 1, 3, 4, 2)
 
 
+class Applied(torch.autograd.Function):
+    """For torch's own machinery to ask for the gradients."""
+
+    @staticmethod
+    def forward(ctx, images, weight, bias, seed, drop):
+        ctx.weight, ctx.bias = weight, bias
+        given = conv_pool.Images(images, conv_pool._largest(images.contiguous()))
+        pooled, ctx.kept = conv_pool.forward(given, weight, bias, torch.tensor([seed]), drop)
+        ctx.mark_non_differentiable(ctx.kept.code, pooled.largest)
+        return pooled.pixels, ctx.kept.code, pooled.largest
+
+    @staticmethod
+    def backward(ctx, slope, *_):
+        # As in x: rows of all parameters together.
+        whole = torch.full((len(ctx.bias), ctx.weight[0].numel() + ctx.bias.shape[1]), torch.nan)
+        weight = whole[:, : ctx.weight[0].numel()].view(ctx.weight.shape)
+        bias = whole[:, ctx.weight[0].numel() :]
+        images = conv_pool.backward(ctx.kept, slope, weight, bias, to_images=ctx.needs_input_grad[0])
+        return images, weight, bias, None, None
+
+
 def apply(images, weight, bias, drop=0.0, seed=0):
     """Pooled images and their codes, without the channels that fill up a block."""
-    pooled, code, top = conv_pool.ConvPool.apply(images, None, weight, bias, torch.tensor([seed]), drop)
+    pooled, code, top = Applied.apply(images, weight, bias, seed, drop)
     outs = bias.shape[1]
     assert not pooled[..., outs:].nan_to_num().any()
     expected = pooled.detach().amax((1, 2, 3, 4)).clamp_min(torch.finfo(torch.float32).tiny)
@@ -249,6 +271,47 @@ def test_steps_move_by_gradient_and_correction(as_on_cuda):
         x, expected = x - 0.3 * (g + correction), expected + g
     assert torch.equal(start, before)
     assert torch.allclose(steps(start, correction, step, clients, batches), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("drop", [0.0, 0.25])
+def test_an_activation_goes_back_as_it_went_forward(bias, relu, drop):
+    layer = layers.Activation("b" if bias else None, relu, drop)
+    values, shift, slope = grid(2, 70, 45), grid(2, 45, seed=1), grid(2, 70, 45, seed=2)  # more than a tile each way
+    out, kept = layer.forward(values, {"b": shift})
+    g = {"b": torch.full((2, 45), torch.nan)}
+    before = layer.backward(slope, kept, {"b": shift}, g, further=True)
+    whole = values + shift[:, None] if bias else values
+    plain = whole.relu() if relu else whole
+    dropped = (out == 0) & (plain != 0)
+    assert abs(float(dropped.sum() / (plain != 0).sum()) - drop) < 0.03
+    assert torch.equal(out, torch.where(dropped, 0.0, plain / (1 - drop)))
+    passed = (plain > 0) if relu else (plain != 0)  # where it is zero without ReLU, what was dropped is not to be seen
+    right = torch.where(dropped, 0.0, slope / (1 - drop))
+    assert torch.equal(before[passed], right[passed])
+    if relu:
+        assert not before[~passed].any()
+    if bias:
+        assert torch.allclose(g["b"], before.sum(1), rtol=1e-5, atol=1e-5)
+    if drop:
+        assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_the_slope_of_cross_entropy():
+    outputs = torch.randn(3, 50, 11, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    targets = torch.randint(11, (3, 50), generator=torch.Generator().manual_seed(1))
+    loss = sum(F.cross_entropy(o, t) for o, t in zip(outputs * 30, targets, strict=True))
+    (expected,) = torch.autograd.grad(loss, outputs)
+    assert torch.allclose(layers.cross_entropy_slope(outputs.detach() * 30, targets) * 30, expected, atol=1e-6)
+
+
+def test_labels_that_are_no_class_are_left_to_torch(as_on_cuda):
+    task = task_of(lambda: nn.Sequential(*block(1, 4), *head(64)))
+    outputs, targets = torch.randn(2, 4, 10), torch.tensor([[1, -100, 3, -100], [0, 1, 2, 3]])
+    task.targets[0] = -100  # which cross_entropy leaves out of its mean
+    each = [torch.func.grad(F.cross_entropy)(o, t) for o, t in zip(outputs, targets, strict=True)]
+    assert torch.allclose(fused._slope(task)(outputs, targets), torch.stack(each))
 
 
 @pytest.mark.parametrize("room", [0, 2**30])

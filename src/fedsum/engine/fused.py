@@ -1,28 +1,27 @@
 """A sequential network of a whole cohort with our own kernels, where they know all of its layers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from ..tasks import BaseTask, Task
 from ..tasks.transforms import Standardize
 
+if TYPE_CHECKING:
+    from .layers import Convolution, Layer, Parameters
+
 Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
-Parameters = dict[str, Tensor]
 _MOST_CHANNELS = 64
 _ALIGNED = 32
 """rows begin at multiples of so many numbers: matrix products of other rows are half as fast"""
-_NUMBERS = 1024
-"""of a flat vector, what a program takes"""
 _PREPARED_SHARE = 0.05
 """of the free memory, for all samples as the network takes them"""
 
@@ -34,35 +33,52 @@ def steps(task: BaseTask) -> Steps | None:
     # Whoever trains in another way than a Task does, does so here too.
     if type(task).gradients is not Task.gradients or type(task)._loss is not Task._loss:
         return None
-    network = _network(task, task._training)
-    if network is None:
+    found = _layers(task, task._training)
+    if found is None:
         return None
-    from . import kernels  # needs triton
+    from .layers import take_step, values_after, write_gradients
 
-    samples = _samples(task)
+    layers, samples, slope_of = found, _samples(task), _slope(task)
 
+    @torch.no_grad()
     def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
         d = start.shape[1]
-        x, total = start.new_empty(len(start), d + -d % _ALIGNED)[:, :d], torch.zeros_like(start)
+        x, g = (start.new_empty(len(start), d + -d % _ALIGNED)[:, :d] for _ in range(2))
         x.copy_(start)
-        scale = None if task.scale is None else task.scale[clients]
-        # Each piece is a leaf of its own: its gradient goes straight into x, not into a vector of all.
-        pieces, totals, corrections = (torch.split(v, task._lengths, dim=1) for v in (x, total, correction))
+        total, scale = torch.zeros_like(start), None if task.scale is None else task.scale[clients]
+        at, to = _parameters(task, x), _parameters(task, g)
         for batch in batches:
-            leaves = [piece.detach().requires_grad_() for piece in pieces]
             inputs, targets = samples(batch)
-            # A client's loss depends on its own row of x alone: the gradient of the sum is all of theirs.
-            loss = vmap(task.loss, randomness="different")(network(leaves, inputs), targets).sum()
-            slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
-            for piece, so_far, shift, g in zip(pieces, totals, corrections, slopes, strict=True):
-                length = piece.shape[1]
-                kernels.take_step[(-(-length // _NUMBERS), len(x))](
-                    piece, so_far, g.contiguous(), shift, step, scale,
-                    length, x.stride(0), d, d, scale is not None, _NUMBERS,
-                )  # fmt: skip
+            outputs, kept = values_after(layers, inputs, at)
+            write_gradients(layers, slope_of(outputs, targets), kept, at, to)
+            take_step(x, total, g, correction, step, scale)
         return total
 
     return all_steps
+
+
+def _parameters(task: Task, vectors: Tensor) -> "Parameters":
+    """By name, of stacked vectors [C, d]."""
+    pieces = torch.split(vectors, task._lengths, dim=1)
+    shapes = zip(task._names, pieces, task._shapes, strict=True)
+    return {name: piece.view(len(piece), *shape) for name, piece, shape in shapes}
+
+
+def _slope(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """Of each client's loss, from stacked outputs and targets."""
+    from .layers import cross_entropy_slope
+
+    each: Callable[[Tensor, Tensor], Tensor] = vmap(grad(task.loss), randomness="different")
+    labels = task.targets.dim() == 1 and task.targets.dtype == torch.int64
+    if task.loss is not F.cross_entropy or not labels or task.targets.min() < 0:
+        return each
+    largest = int(task.targets.max())  # a label that is no class is torch's to refuse
+
+    def slope(outputs: Tensor, targets: Tensor) -> Tensor:
+        classes = outputs.dim() == 3 and largest < outputs.shape[-1]
+        return cross_entropy_slope(outputs, targets) if classes else each(outputs, targets)
+
+    return slope
 
 
 def _samples(task: Task) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
@@ -82,12 +98,15 @@ def evaluation(task: BaseTask) -> Evaluation:
         return task.evaluate
     if type(task).evaluate is not Task.evaluate or type(task)._outputs is not Task._outputs:
         return task.evaluate
-    network = _network(task, task._judging)
-    if network is None:
+    found = _layers(task, task._judging)
+    if found is None:
         return task.evaluate
+    from .layers import values_after
+
+    layers = found
 
     def outputs(x: Tensor, inputs: Tensor) -> Tensor:
-        return network(torch.split(x[None], task._lengths, dim=1), inputs[None])[0]
+        return values_after(layers, inputs[None], _parameters(task, x[None]))[0][0]
 
     return partial(task.evaluate, outputs=outputs)
 
@@ -101,24 +120,15 @@ def _ours(task: Task) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(task.device) >= (8, 0)
 
 
-def _network(task: Task, module: nn.Module) -> "_Network | None":
-    """The module, of the pieces of stacked parameters [C, ...] and of stacked inputs [C, B, ...]."""
+def _layers(task: Task, module: nn.Module) -> "list[Layer] | None":
+    """The module as layers of ours; None if something in it is not known."""
     sample = task._prepared(task.inputs[:1])
     if sample.dtype != torch.float32 or any(_changed(layer) for layer in module.modules()):
         return None
-    stages = _stages(module, tuple(sample.shape[1:]))
     # Weights that are shared or not trained are not in x under every name.
-    if stages is None or {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
+    if {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
         return None
-
-    def network(pieces: Sequence[Tensor], values: Tensor) -> Tensor:
-        shapes = zip(task._names, pieces, task._shapes, strict=True)
-        parameters = {name: piece.reshape(len(piece), *shape) for name, piece, shape in shapes}
-        for stage in stages:
-            values = stage(values, parameters)
-        return values
-
-    return network
+    return _known(module, tuple(sample.shape[1:]))
 
 
 def _changed(layer: nn.Module) -> bool:
@@ -127,39 +137,60 @@ def _changed(layer: nn.Module) -> bool:
     return any(hooks) or "forward" in vars(layer)
 
 
-def _stages(network: nn.Module, shape: tuple[int, ...]) -> "list[_Stage] | None":
+def _known(network: nn.Module, shape: tuple[int, ...]) -> "list[Layer] | None":
     """What a cohort's samples, [C, B, *shape], go through; None unless some of it is a convolution we know."""
     if type(network) is not nn.Sequential:
         return None
-    layers = list(network._modules.items())  # named_children() leaves out one that comes twice
-    stages: list[_Stage] = []
-    while layers:
-        stage: _Stage
-        blocks = _Blocks()
-        while layers and (found := _block(layers, shape)):
-            block, shape, layers = found
+    from .layers import Activation, Convolutions, Flatten, Product
+
+    rest = list(network._modules.items())  # named_children() leaves out one that comes twice
+    layers: list[Layer] = []
+    while rest:
+        blocks = []
+        while rest and (found := _block(rest, shape)):
+            block, shape, rest = found
             blocks.append(block)
         if blocks:
-            stage = blocks
+            layers.append(Convolutions(tuple(blocks)))
+            continue
+        name, module = rest[0]
+        bias = None
+        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+            layers.append(Flatten())
+            shape, rest = (torch.Size(shape).numel(),), rest[1:]
+            continue
+        if type(module) is nn.Linear and shape == (module.in_features,):
+            layers.append(Product(f"{name}.weight"))
+            shape, rest = (module.out_features,), rest[1:]
+            bias = None if module.bias is None else f"{name}.bias"
+        elif type(module) not in (nn.ReLU, nn.Dropout):
+            return None
+        relu, drop, rest = _activation(rest)
+        if bias or relu or drop:
+            layers.append(Activation(bias, relu, drop))
+    return layers if any(isinstance(layer, Convolutions) for layer in layers) else None
+
+
+def _activation(rest: "_Modules") -> "tuple[bool, float, _Modules]":
+    """ReLU and dropout at the head of the modules, one of each at most, and what is left."""
+    relu, drop = False, None
+    while rest:
+        module = rest[0][1]
+        if type(module) is nn.ReLU and not relu:
+            relu = True
+        elif type(module) is nn.Dropout and drop is None:
+            drop = _p(module)
         else:
-            (name, layer), *layers = layers
-            if type(layer) is nn.Linear and shape == (layer.in_features,):
-                stage, shape = _Linear(name, layer.bias is not None), (layer.out_features,)
-            elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
-                stage, shape = _flatten, (torch.Size(shape).numel(),)
-            elif type(layer) is nn.ReLU:
-                stage = _relu
-            elif type(layer) is nn.Dropout:
-                stage = _Dropout(_p(layer))
-            else:
-                return None
-        stages.append(stage)
-    return stages if any(isinstance(stage, _Blocks) for stage in stages) else None
+            break
+        rest = rest[1:]
+    return relu, drop or 0.0, rest
 
 
-def _block(layers: "_Layers", shape: tuple[int, ...]) -> "tuple[_Block, tuple[int, ...], _Layers] | None":
-    """Convolution, dropout or none, ReLU, pool at the head of the layers, and what is left."""
-    (name, conv), *rest = layers
+def _block(modules: "_Modules", shape: tuple[int, ...]) -> "tuple[Convolution, tuple[int, ...], _Modules] | None":
+    """Convolution, dropout or none, ReLU, pool at the head of the modules, and what is left."""
+    from .layers import Convolution
+
+    (name, conv), *rest = modules
     if type(conv) is not nn.Conv2d or len(shape) != 3:
         return None
     plain = (conv.kernel_size, conv.stride, conv.dilation, conv.groups) == ((3, 3), (1, 1), (1, 1), 1)
@@ -182,74 +213,11 @@ def _block(layers: "_Layers", shape: tuple[int, ...]) -> "tuple[_Block, tuple[in
         or (pool.kernel_size, pool.stride, pool.padding, pool.dilation) != (2, 2, 0, 1)
     ):
         return None
-    return _Block(name, drop), (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
+    return Convolution(name, drop), (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
 
 
 def _p(dropout: nn.Dropout) -> float:
     return dropout.p if dropout.training else 0.0
 
 
-@dataclass
-class _Block:
-    name: str
-    drop: float
-
-
-class _Blocks(list[_Block]):
-    """Convolutions with their pools, one after the other."""
-
-    def __call__(self, values: Tensor, parameters: Parameters) -> Tensor:
-        from .conv_pool import Images, channels_first, conv_pool  # needs triton
-
-        images = Images(values.permute(0, 1, 3, 4, 2))
-        for block in self:
-            weight, bias = parameters[f"{block.name}.weight"], parameters[f"{block.name}.bias"]
-            # The kernel draws by itself, from one number of torch's generator.
-            seed = torch.randint(2**31, (1,), device=values.device) if block.drop else None
-            images = conv_pool(images, weight, bias, seed, block.drop)
-        return channels_first(images, bias.shape[1])
-
-
-@dataclass
-class _Linear:
-    name: str
-    shifted: bool
-
-    def __call__(self, values: Tensor, parameters: Parameters) -> Tensor:
-        outputs: Tensor = _Product.apply(values, parameters[f"{self.name}.weight"])  # type: ignore[no-untyped-call]
-        return outputs + parameters[f"{self.name}.bias"][:, None] if self.shifted else outputs
-
-
-class _Product(torch.autograd.Function):
-    """values @ weight.mT, whose gradients lie in memory as the factors do: nothing is copied to turn them round."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(values, weight)
-        return values @ weight.mT
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
-        values, weight = ctx.saved_tensors
-        return slope @ weight, slope.mT @ values
-
-
-@dataclass
-class _Dropout:
-    p: float
-
-    def __call__(self, values: Tensor, parameters: Parameters) -> Tensor:
-        return F.dropout(values, self.p)
-
-
-def _flatten(values: Tensor, parameters: Parameters) -> Tensor:
-    return values.flatten(2)
-
-
-def _relu(values: Tensor, parameters: Parameters) -> Tensor:
-    return values.relu()
-
-
-_Layers = list[tuple[str, nn.Module]]
-_Stage = Callable[[Tensor, Parameters], Tensor]
-_Network = Callable[[Sequence[Tensor], Tensor], Tensor]
+_Modules = list[tuple[str, nn.Module]]

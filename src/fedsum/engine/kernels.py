@@ -1,4 +1,4 @@
-"""The Triton kernels of `conv_pool.py` and `fused.py`, which say what they are for.
+"""The Triton kernels of `conv_pool.py` and `layers.py`, which say what they are for.
 
 A pooled pixel sees a patch of 4x4 pixels; its four pixels are p = 0..3, those of the patch q = 0..15, both row by row.
 Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
@@ -42,10 +42,11 @@ def spread(
 
 @triton.jit
 def gathered(
-    filters, weight, ins, outs,
-    IN: tl.constexpr, OUT: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
+    filters, biases, weight, bias,
+    s_weight, s_bias, ins, outs,
+    IN: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `filter_gradient` left of each client, shares and pixels summed: [C, outs, ins, 3, 3]."""
+    """What `filter_gradient` left of each client, shares and pixels summed: [C, outs, ins, 3, 3] and [C, outs]."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o, i, tap = n % OUT, n // OUT % IN, n // (IN * OUT)
@@ -56,7 +57,13 @@ def gathered(
         for p in tl.static_range(4):
             q = 4 * (tap // 3 + p // 2) + tap % 3 + p % 2
             total += tl.load(filters + ((share * 4 + p) * 16 + q) * (IN * OUT), mask=there, other=0.0)
-    tl.store(weight + client * (9 * ins * outs) + (o * ins + i) * 9 + tap, total, mask=there)
+    tl.store(weight + client * s_weight + (o * ins + i) * 9 + tap, total, mask=there)
+    if tl.program_id(0) == 0:
+        c = tl.arange(0, OUT_BLOCK)
+        shift = tl.zeros((OUT_BLOCK,), tl.float32)
+        for share in range(SHARES):
+            shift += tl.load(biases + (client * SHARES + share) * OUT + c, mask=c < outs, other=0.0)
+        tl.store(bias + client * s_bias + c, shift, mask=c < outs)
 
 
 @triton.jit
@@ -80,14 +87,13 @@ def largest(values, code, most, numbers, MASKED: tl.constexpr, BLOCK: tl.constex
 @triton.jit
 def take_step(
     x, total, g, correction, step, scale,
-    length, s_x, s_total, s_correction,
+    d, s_x, s_total, s_g, s_correction,
     SCALED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """x -= step (g + correction), total += g, of a piece of each client's vectors."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = n < length
-    slope = tl.load(g + client * length + n, mask=there)
+    there = n < d
+    slope = tl.load(g + client * s_g + n, mask=there)
     if SCALED:
         slope *= tl.load(scale + client)
     change = tl.load(step) * (slope + tl.load(correction + client * s_correction + n, mask=there))
@@ -95,6 +101,70 @@ def take_step(
     total += client * s_total + n
     tl.store(x, tl.load(x, mask=there) - change, mask=there)
     tl.store(total, tl.load(total, mask=there) + slope, mask=there)
+
+
+@triton.jit
+def activate(
+    values, bias, seed, out,
+    s_bias, numbers, width, kept,
+    SHIFTED: tl.constexpr, RELU: tl.constexpr, DROPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < numbers
+    v = tl.load(values + client * numbers + n, mask=there)
+    if SHIFTED:
+        v += tl.load(bias + client * s_bias + n % width, mask=there)
+    if RELU:
+        v = tl.where(v <= 0.0, 0.0, v)  # what is not a number stays so
+    if DROPS:
+        v = tl.where(tl.rand(tl.load(seed) + client, n) < kept, v / kept, 0.0)
+    tl.store(out + client * numbers + n, v, mask=there)
+
+
+@triton.jit
+def deactivate(
+    slope, out, seed, before, bias,
+    s_bias, rows, width, kept,
+    SHIFTED: tl.constexpr, RELU: tl.constexpr, DROPS: tl.constexpr,
+    ROWS: tl.constexpr, TURNS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The slope before `activate`, and its sum over the rows; what was dropped is drawn again."""
+    client = tl.program_id(1).to(tl.int64)
+    c = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    numbers = rows * width
+    shift = tl.zeros((COLUMNS,), tl.float32)
+    for turn in range(TURNS):
+        r = turn * ROWS + tl.arange(0, ROWS)
+        n = r[:, None] * width + c[None, :]
+        there = (r < rows)[:, None] & (c < width)[None, :]
+        g = tl.load(slope + client * numbers + n, mask=there, other=0.0)
+        if DROPS:
+            g = tl.where(tl.rand(tl.load(seed) + client, n) < kept, g / kept, 0.0)
+        if RELU:
+            g = tl.where(tl.load(out + client * numbers + n, mask=there, other=0.0) <= 0.0, 0.0, g)
+        tl.store(before + client * numbers + n, g, mask=there)
+        shift += tl.sum(g, 0)
+    if SHIFTED:
+        tl.store(bias + client * s_bias + c, shift, mask=c < width)
+
+
+@triton.jit
+def cross_entropy(
+    outputs, targets, slope,
+    rows, classes, share,
+    ROWS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    c = tl.arange(0, CLASSES)
+    n = r[:, None] * classes + c[None, :]
+    there = (r < rows)[:, None] & (c < classes)[None, :]
+    v = tl.load(outputs + n, mask=there, other=0.0)
+    v = tl.where((c < classes)[None, :], v, float("-inf"))
+    e = tl.exp(v - tl.max(v, 1)[:, None])
+    right = c[None, :] == tl.load(targets + r, mask=r < rows, other=0)[:, None]
+    g = e / tl.sum(e, 1)[:, None] - tl.where(right, 1.0, 0.0)
+    tl.store(slope + n, g * share, mask=there)
 
 
 @triton.jit
