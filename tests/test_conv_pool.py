@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fedsum.engine import fused
 from fedsum.tasks import Task, models
-from fedsum.tasks.transforms import Standardize
+from fedsum.tasks.transforms import Augment, Standardize
 
 conv_pool = pytest.importorskip("fedsum.engine.conv_pool", reason="needs triton")
 layers = pytest.importorskip("fedsum.engine.layers", reason="needs triton")
@@ -57,8 +57,8 @@ def apply(images, weight, bias, drop=0.0, seed=0):
     pooled, code, top = Applied.apply(images, weight, bias, seed, drop)
     outs = bias.shape[1]
     assert not pooled[..., outs:].nan_to_num().any()
-    expected = pooled.detach().amax((1, 2, 3, 4)).clamp_min(torch.finfo(torch.float32).tiny)
-    assert torch.equal(top.nan_to_num(-1.0), expected.nan_to_num(-1.0))
+    finite = torch.where(pooled.detach().isfinite(), pooled.detach(), 0.0)
+    assert torch.equal(top, finite.amax((1, 2, 3, 4)).clamp_min(torch.finfo(torch.float32).tiny))
     return pooled[..., :outs], code[..., :outs]
 
 
@@ -109,12 +109,22 @@ def test_factors_are_rounded_to_the_nearest_of_ten_bits(ins):
 
 @pytest.mark.parametrize("ins", [1, 5])
 @pytest.mark.parametrize("scale", [2.0**-90, 2.0**90])
-def test_very_small_or_large_images_lose_nothing(ins, scale):
-    images, weight, bias = grid(2, 3, 8, 8, ins), grid(2, 6, ins, 3, 3, seed=1), torch.zeros(2, 6)
-    images[1] /= 64  # each client by its own scale
-    one, other = (apply(images * s, weight, bias)[0] for s in (1.0, scale))
-    assert one.any()
-    assert torch.equal(other, one * scale)
+@pytest.mark.parametrize("of", ["images", "filters"])
+def test_very_small_or_large_factors_lose_nothing(ins, scale, of):
+    inputs = [grid(2, 3, 8, 8, ins), grid(2, 6, ins, 3, 3, seed=1), torch.zeros(2, 6)]
+    scaled = [values.clone() for values in inputs]
+    scaled[of == "filters"] *= scale
+    scaled[of == "filters"][1] *= 64  # each client by its own scale
+    found = []
+    for each in (inputs, scaled):
+        each = [values.requires_grad_() for values in each]
+        pooled, _ = apply(*each)
+        found.append((pooled, *torch.autograd.grad(pooled, each[:2], grid(*pooled.shape, seed=3))))
+    by = (scale, scale if of == "filters" else 1.0, 1.0 if of == "filters" else scale)
+    for one, other, s in zip(*found, by, strict=True):
+        assert one.any()
+        assert torch.equal(other[0], one[0] * s)
+        assert torch.equal(other[1], one[1] * (s if s == 1.0 else 64 * s))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's
@@ -127,16 +137,16 @@ def test_what_is_not_a_number_stays_so():
     (g,) = torch.autograd.grad(pooled, weight, torch.full_like(pooled, nan.item()))
     assert not g.isfinite().any()
     broken = images.clone()
-    broken[1, 1, 0, 2, 0] = nan  # a client's mean loss is none then, whatever its other images
+    broken[1, 1, 0, 2, 0] = nan  # in a window, two of the four pixels see it
     found, _ = apply(broken, weight, bias)
-    assert torch.equal(found[0], pooled[0])
-    assert found[1].isnan().all()
+    assert torch.equal(found.isnan(), reference(broken, weight, bias).isnan())
+    assert torch.equal(found[~found.isnan()], pooled[~found.isnan()])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's
-def test_a_filter_beyond_all_range_is_seen():
+def test_an_infinite_filter_is_seen():
     images, weight = torch.ones(1, 2, 4, 4, 5), torch.zeros(1, 1, 5, 3, 3)
-    weight[0, 0, 0, 1, 1] = 1e6
+    weight[0, 0, 0, 1, 1] = torch.inf
     images[0, 1, 0, 2, 0] = 0.0  # of its window this one is not a number, and wins
     pooled, _ = apply(images, weight, torch.zeros(1, 1))
     expected = torch.full_like(pooled, torch.inf)
@@ -306,12 +316,71 @@ def test_the_slope_of_cross_entropy():
     assert torch.allclose(layers.cross_entropy_slope(outputs.detach() * 30, targets) * 30, expected, atol=1e-6)
 
 
-def test_labels_that_are_no_class_are_left_to_torch(as_on_cuda):
-    task = task_of(lambda: nn.Sequential(*block(1, 4), *head(64)))
-    outputs, targets = torch.randn(2, 4, 10), torch.tensor([[1, -100, 3, -100], [0, 1, 2, 3]])
-    task.targets[0] = -100  # which cross_entropy leaves out of its mean
-    each = [torch.func.grad(F.cross_entropy)(o, t) for o, t in zip(outputs, targets, strict=True)]
-    assert torch.allclose(fused._slope(task)(outputs, targets), torch.stack(each))
+class Thrice(Task):
+    def samples(self, batch):
+        inputs, targets = super().samples(batch)
+        return 3 * inputs, targets
+
+
+class Bright(Standardize):
+    def __call__(self, x, dtype):
+        return super().__call__(x, dtype) + 1
+
+
+def whole_network():
+    return nn.Sequential(*block(1, 4), *head(64))
+
+
+def more_trained():
+    network = whole_network()
+    network.register_parameter("a", nn.Parameter(torch.ones(3)))
+    return network
+
+
+def labelled(**options):
+    data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,))) for _ in range(2)]
+    if "label" in options:
+        data[0][1][0] = options.pop("label")
+    kind = options.pop("kind", Task)
+    return kind(options.pop("make", whole_network), options.pop("loss", F.cross_entropy), data, **options)
+
+
+def smooth(outputs, targets):
+    return F.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label": -100},
+        {"label": 10},
+        {"loss": smooth},
+        {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
+        {"kind": Thrice},
+        {"prepare": Bright((0.3,), (0.2,))},
+        {"prepare": lambda x, dtype: x.to(dtype)},
+        {"make": more_trained},
+        {"make": lambda: nn.Sequential(*block(1, 10))},
+    ],
+    ids=lambda options: str(next(iter(options))),
+)
+def test_tasks_of_other_kinds_are_left_to_torch(options, as_on_cuda):
+    assert fused.steps(labelled(**options)) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"loss": nn.CrossEntropyLoss()}, {"augment": Augment()}, {"prepare": Standardize((0.3,), (0.2,))}]
+)
+def test_tasks_of_the_usual_kind_are_known(options, as_on_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    assert fused.steps(labelled(**options)) is not None
+
+
+def test_test_images_of_other_channels_are_torchs_to_refuse(as_on_cuda):
+    task = labelled()
+    task.test_data = torch.randn(6, 3, 8, 8), torch.zeros(6, dtype=torch.int64)
+    with pytest.raises(RuntimeError, match="channels"):
+        fused.evaluation(task)(task.init(0))
 
 
 @pytest.mark.parametrize("room", [0, 2**30])
@@ -323,6 +392,7 @@ def test_samples_are_prepared_once_where_they_fit(room, as_on_cuda, monkeypatch)
     )
     samples = fused._samples(task)
     assert (samples == task.samples) == (room == 0)
+    assert fused._samples(task)(torch.tensor([[0]]))[0].shape == (1, 1, 1, 8, 8)
     for got, right in zip(
         samples(torch.tensor([[3, 1], [7, 9]])), task.samples(torch.tensor([[3, 1], [7, 9]])), strict=True
     ):
@@ -337,16 +407,41 @@ def head(features):
     return [nn.Flatten(), nn.Linear(features, 10)]
 
 
-def test_a_layer_that_comes_twice_and_another_loss(as_on_cuda):
+def test_a_layer_that_comes_twice(as_on_cuda):
     relu = nn.ReLU()
 
     def make():
         return nn.Sequential(*block(1, 4), nn.Flatten(), nn.Linear(64, 12, bias=False), relu, nn.Linear(12, 10), relu)
 
-    task = task_of(make)
-    task.loss = lambda outputs, targets: F.cross_entropy(outputs, targets, label_smoothing=0.1)
-    ours, twin = both(task)
+    ours, twin = both(task_of(make))
     assert (ours - twin).norm() <= 1e-3 * twin.norm()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(*block(1, 4, nn.Dropout(0.5)), *head(64)),
+        lambda: nn.Sequential(*block(1, 4), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10)),
+        lambda: nn.Sequential(
+            *block(1, 4), nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Dropout(0.5), nn.Linear(12, 10)
+        ),
+        lambda: nn.Sequential(*block(1, 4), nn.Dropout(0.5), *block(4, 4), *head(16)),
+    ],
+)
+def test_dropout_is_drawn_anew_by_torchs_generator(make, as_on_cuda):
+    task = task_of(make)
+    x, batch = torch.stack([task.init(0)] * 3), torch.arange(6).expand(1, 3, 6)
+    steps, still = fused.steps(task), (torch.zeros_like(x), torch.tensor(0.0), torch.arange(3), batch)
+    torch.manual_seed(1)
+    one, other = steps(x, *still), steps(x, *still)
+    torch.manual_seed(1)
+    again = steps(x, *still)
+    assert torch.equal(one, again)
+    for a, b in [(one, other), (one[0], one[1])]:  # of the same samples
+        assert (a - b).norm() > 0.1 * a.norm()
+    task._training.eval()
+    without = fused.steps(task)(x, *still)
+    assert torch.equal(without[0], without[1])
 
 
 def tied():

@@ -26,7 +26,6 @@ FORWARD = FILTERS = (128, 4, 1)
 IMAGE = (64, 4, 1)
 _NUMBERS = 1024
 """what a program takes where it goes through numbers one by one"""
-_TINY = int(torch.tensor(torch.finfo(torch.float32).tiny).view(torch.int32))
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Kept:
 
     images: Images
     taps: Tensor
+    strength: Tensor
     code: Tensor
     drop: float
 
@@ -75,18 +75,18 @@ def forward(
         raise ValueError(
             f"{batch} images of {ins}x{height}x{width} to {outs} channels: more than 2^31 numbers a client"
         )
-    spread, taps = _spread(weight, ins, outs)
+    spread, taps, strength = _spread(weight, ins, outs)
     pooled = pixels.new_empty(clients, batch, height // 2, width // 2, outs)
     code, top = torch.empty_like(pooled, dtype=torch.int8), _tiny(pixels)
     whole = 16 * ins <= _WHOLE
     tile, warps, stages = FORWARD
     kernels.forward[(triton.cdiv(pooled_pixels, tile), clients)](
-        pixels, spread, bias, seed, images.largest, pooled, code, top,
+        pixels, spread, bias, seed, images.largest, strength, pooled, code, top,
         pooled_pixels, height, width, *pixels.stride(), bias.stride(0), real, 1 - drop,
         ins, _block(16 * ins if whole else ins), outs, _block(outs), tile, whole, drop > 0,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return Images(pooled, top.view(torch.float32)), Kept(images, taps, code, drop)
+    return Images(pooled, top.view(torch.float32)), Kept(images, taps, strength, code, drop)
 
 
 def backward(kept: Kept, slope: Tensor, to_weight: Tensor, to_bias: Tensor, to_images: bool) -> Tensor | None:
@@ -114,7 +114,7 @@ def channels_last(slope: Tensor, channels: int) -> Tensor:
 
 def _tiny(values: Tensor) -> Tensor:
     """The bits of the smallest number of each client that can be divided by, to find a larger one."""
-    return torch.full((len(values),), _TINY, dtype=torch.int32, device=values.device)
+    return torch.full((len(values),), kernels.TINY, dtype=torch.int32, device=values.device)
 
 
 def _largest(values: Tensor, code: Tensor | None = None) -> Tensor:
@@ -126,14 +126,17 @@ def _largest(values: Tensor, code: Tensor | None = None) -> Tensor:
     return most.view(torch.float32)
 
 
-def _spread(weight: Tensor, IN: int, OUT: int) -> tuple[Tensor, Tensor]:
-    """Filters as the kernels read them, going forward and back."""
+def _spread(weight: Tensor, IN: int, OUT: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Filters as the kernels read them, going forward and back, and the largest of each client."""
     clients, outs, ins = weight.shape[:3]
+    strength = weight.new_empty(clients, dtype=torch.int32)
+    numbers, block = 9 * ins * outs, 4 * _NUMBERS
+    kernels.strongest[(clients,)](weight, strength, weight.stride(0), numbers, triton.cdiv(numbers, block), block)
     wide, taps = (weight.new_empty(clients, taps, IN, OUT, dtype=torch.float16) for taps in (64, 9))
     kernels.spread[(triton.cdiv(64 * IN * OUT, _NUMBERS), clients)](
-        weight, wide, taps, weight.stride(0), ins, outs, IN, OUT, _NUMBERS
+        weight, strength.view(torch.float32), wide, taps, weight.stride(0), ins, outs, IN, OUT, _NUMBERS
     )
-    return wide, taps
+    return wide, taps, strength.view(torch.float32)
 
 
 def _filter_gradient(kept: Kept, slope: Tensor, steepest: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:
@@ -164,7 +167,7 @@ def _image_gradient(kept: Kept, slope: Tensor, steepest: Tensor) -> Tensor:
     images = slope.new_empty(clients, batch, 2 * rows, 2 * columns, ins)
     tile, warps, stages = IMAGE
     kernels.image_gradient[(triton.cdiv(pixels, tile), clients)](
-        kept.taps, kept.code, slope, steepest, images,
+        kept.taps, kept.code, slope, steepest, kept.strength, images,
         pixels, 2 * rows, 2 * columns, 1 - kept.drop,
         ins, _block(ins), outs, _block(outs), tile,
         num_warps=warps, num_stages=stages,

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from ..tasks import BaseTask, Task
-from ..tasks.transforms import Standardize
+from ..tasks.transforms import Augment, Standardize
 
 if TYPE_CHECKING:
     from .layers import Convolution, Layer, Parameters
@@ -24,21 +24,24 @@ _ALIGNED = 32
 """rows begin at multiples of so many numbers: matrix products of other rows are half as fast"""
 _PREPARED_SHARE = 0.05
 """of the free memory, for all samples as the network takes them"""
+_ALL_PREPARED = "_all_prepared"
+"""where a task keeps them, for whatever else is done with it"""
 
 
 def steps(task: BaseTask) -> Steps | None:
-    """Local steps by `task.gradients`, with our kernels; None where they are not asked for or a layer is not known."""
-    if not isinstance(task, Task) or not _ours(task):
-        return None
-    # Whoever trains in another way than a Task does, does so here too.
-    if type(task).gradients is not Task.gradients or type(task)._loss is not Task._loss:
-        return None
-    found = _layers(task, task._training)
-    if found is None:
-        return None
-    from .layers import take_step, values_after, write_gradients
+    """Local steps by `task.gradients`, with our kernels; None where they are not asked for or something is not known.
 
-    layers, samples, slope_of = found, _samples(task), _slope(task)
+    What is captured in a graph must not copy from the host, as a loss or a preparation of the user's may.
+    """
+    if not isinstance(task, Task) or not _ours(task) or not _trains_as_a_task(task):
+        return None
+    layers, shape = _layers(task, task._training)
+    # A label that is no class is torch's to refuse.
+    if not layers or len(shape) != 1 or int(task.targets.max()) >= shape[0]:
+        return None
+    from .layers import cross_entropy_slope, take_step, values_after, write_gradients
+
+    samples = _samples(task)
 
     @torch.no_grad()
     def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
@@ -50,7 +53,7 @@ def steps(task: BaseTask) -> Steps | None:
         for batch in batches:
             inputs, targets = samples(batch)
             outputs, kept = values_after(layers, inputs, at)
-            write_gradients(layers, slope_of(outputs, targets), kept, at, to)
+            write_gradients(layers, cross_entropy_slope(outputs, targets), kept, at, to)
             take_step(x, total, g, correction, step, scale)
         return total
 
@@ -64,31 +67,35 @@ def _parameters(task: Task, vectors: Tensor) -> "Parameters":
     return {name: piece.view(len(piece), *shape) for name, piece, shape in shapes}
 
 
-def _slope(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """Of each client's loss, from stacked outputs and targets."""
-    from .layers import cross_entropy_slope
-
-    each: Callable[[Tensor, Tensor], Tensor] = vmap(grad(task.loss), randomness="different")
+def _trains_as_a_task(task: Task) -> bool:
+    """Whoever samples, prepares, or has a loss in a way of their own, keeps it."""
+    own = ("gradients", "_loss", "samples", "_prepared")
+    if any(getattr(type(task), name) is not getattr(Task, name) for name in own):
+        return False
+    if type(task.prepare) not in (NoneType, Standardize) or type(task.augment) not in (NoneType, Augment):
+        return False
+    loss = task.loss
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = (loss.weight, loss.label_smoothing, loss.reduction) == (None, 0.0, "mean")
+        plain = plain and type(loss) is nn.CrossEntropyLoss and not _changed(loss)
+    else:
+        plain = loss is F.cross_entropy
+    # A negative label would be left out of the mean.
     labels = task.targets.dim() == 1 and task.targets.dtype == torch.int64
-    if task.loss is not F.cross_entropy or not labels or task.targets.min() < 0:
-        return each
-    largest = int(task.targets.max())  # a label that is no class is torch's to refuse
-
-    def slope(outputs: Tensor, targets: Tensor) -> Tensor:
-        classes = outputs.dim() == 3 and largest < outputs.shape[-1]
-        return cross_entropy_slope(outputs, targets) if classes else each(outputs, targets)
-
-    return slope
+    return plain and labels and int(task.targets.min()) >= 0
 
 
 def _samples(task: Task) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """`task.samples`; where all inputs fit as the network takes them, they are prepared once."""
-    if task.augment is not None or not isinstance(task.prepare, Standardize):
+    if task.augment is not None or task.prepare is None:
         return task.samples
-    free, _ = torch.cuda.mem_get_info(task.device)
-    if task.inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
-        return task.samples
-    inputs = task._prepared(task.inputs)
+    kept = vars(task)
+    if _ALL_PREPARED not in kept:
+        free, _ = torch.cuda.mem_get_info(task.device)
+        if task.inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
+            return task.samples
+        kept[_ALL_PREPARED] = task._prepared(task.inputs)
+    inputs = kept[_ALL_PREPARED]
     return lambda batch: (inputs[batch], task.targets[batch])
 
 
@@ -98,14 +105,16 @@ def evaluation(task: BaseTask) -> Evaluation:
         return task.evaluate
     if type(task).evaluate is not Task.evaluate or type(task)._outputs is not Task._outputs:
         return task.evaluate
-    found = _layers(task, task._judging)
-    if found is None:
+    layers, _ = _layers(task, task._judging)
+    if not layers:
         return task.evaluate
     from .layers import values_after
 
-    layers = found
+    channels = task.inputs.shape[1]
 
     def outputs(x: Tensor, inputs: Tensor) -> Tensor:
+        if inputs.shape[1] != channels:  # not what the network takes: torch says so
+            return task._outputs(x, inputs)  # type: ignore[no-any-return]
         return values_after(layers, inputs[None], _parameters(task, x[None]))[0][0]
 
     return partial(task.evaluate, outputs=outputs)
@@ -120,15 +129,17 @@ def _ours(task: Task) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(task.device) >= (8, 0)
 
 
-def _layers(task: Task, module: nn.Module) -> "list[Layer] | None":
-    """The module as layers of ours; None if something in it is not known."""
+def _layers(task: Task, module: nn.Module) -> "tuple[list[Layer], Shape]":
+    """The module as layers of ours, and the shape of an output; none if something in it is not known."""
     sample = task._prepared(task.inputs[:1])
     if sample.dtype != torch.float32 or any(_changed(layer) for layer in module.modules()):
-        return None
+        return [], ()
     # Weights that are shared or not trained are not in x under every name.
     if {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
-        return None
-    return _known(module, tuple(sample.shape[1:]))
+        return [], ()
+    layers, shape = _known(module, tuple(sample.shape[1:]))
+    # Nor is anything trained that no layer of ours has.
+    return (layers, shape) if {name for layer in layers for name in layer.names} == set(task._names) else ([], ())
 
 
 def _changed(layer: nn.Module) -> bool:
@@ -137,10 +148,10 @@ def _changed(layer: nn.Module) -> bool:
     return any(hooks) or "forward" in vars(layer)
 
 
-def _known(network: nn.Module, shape: tuple[int, ...]) -> "list[Layer] | None":
-    """What a cohort's samples, [C, B, *shape], go through; None unless some of it is a convolution we know."""
+def _known(network: nn.Module, shape: "Shape") -> "tuple[list[Layer], Shape]":
+    """What a cohort's samples, [C, B, *shape], go through; nothing unless some of it is a convolution we know."""
     if type(network) is not nn.Sequential:
-        return None
+        return [], ()
     from .layers import Activation, Convolutions, Flatten, Product
 
     rest = list(network._modules.items())  # named_children() leaves out one that comes twice
@@ -164,11 +175,11 @@ def _known(network: nn.Module, shape: tuple[int, ...]) -> "list[Layer] | None":
             shape, rest = (module.out_features,), rest[1:]
             bias = None if module.bias is None else f"{name}.bias"
         elif type(module) not in (nn.ReLU, nn.Dropout):
-            return None
+            return [], ()
         relu, drop, rest = _activation(rest)
         if bias or relu or drop:
             layers.append(Activation(bias, relu, drop))
-    return layers if any(isinstance(layer, Convolutions) for layer in layers) else None
+    return (layers, shape) if any(isinstance(layer, Convolutions) for layer in layers) else ([], ())
 
 
 def _activation(rest: "_Modules") -> "tuple[bool, float, _Modules]":
@@ -186,7 +197,7 @@ def _activation(rest: "_Modules") -> "tuple[bool, float, _Modules]":
     return relu, drop or 0.0, rest
 
 
-def _block(modules: "_Modules", shape: tuple[int, ...]) -> "tuple[Convolution, tuple[int, ...], _Modules] | None":
+def _block(modules: "_Modules", shape: "Shape") -> "tuple[Convolution, Shape, _Modules] | None":
     """Convolution, dropout or none, ReLU, pool at the head of the modules, and what is left."""
     from .layers import Convolution
 
@@ -220,4 +231,5 @@ def _p(dropout: nn.Dropout) -> float:
     return dropout.p if dropout.training else 0.0
 
 
+Shape = tuple[int, ...]
 _Modules = list[tuple[str, nn.Module]]

@@ -75,15 +75,15 @@ class GraphEngine:
             some = clients[chunk]
             real = len(some)
             batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size)
-            graph = graphs.of(size, batches, plan.start)
-            graph.batches[:, :real] = on_device(batches, G.device)
-            graph.clients[:real] = on_device(torch.from_numpy(some), G.device)
-            graph.start[:real] = rows(plan.start, chunk)
-            graph.correction[:real] = 0.0 if plan.correction is None else rows(plan.correction, chunk)
-            graph.step.fill_(plan.step)
+            buffers, replay = graphs.of(size, batches, plan.start)
+            buffers.batches[:, :real] = on_device(batches, G.device)
+            buffers.clients[:real] = on_device(torch.from_numpy(some), G.device)
+            buffers.start[:real] = rows(plan.start, chunk)
+            buffers.correction[:real] = 0.0 if plan.correction is None else rows(plan.correction, chunk)
+            buffers.step.fill_(plan.step)
             with keyed_noise(self.task, self.seed, t, place, G.device):
-                graph.replay()
-            G[chunk] = graph.total[:real]
+                replay()
+            G[chunk] = buffers.total[:real]
             first += size
         return G.div_(self.K)
 
@@ -96,7 +96,8 @@ class _Graphs:
 
     def __init__(self, task: BaseTask, K: int, batch_size: int) -> None:
         self.task, self.K, self.batch_size = task, K, batch_size
-        self._by_size: dict[int, _Graph] = {}
+        self._by_size: dict[int, tuple[_Buffers, Callable[[], None]]] = {}
+        self._buffers: _Buffers | None = None
         self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
         self._ours = fused.steps(task)
@@ -121,9 +122,13 @@ class _Graphs:
             self._sizes = tuple(size for size in sizes if size == 1 or size * one <= _MEMORY_SHARE * free)
         return self._sizes
 
-    def of(self, size: int, batches: Tensor, start: Tensor) -> "_Graph":
+    def of(self, size: int, batches: Tensor, start: Tensor) -> "tuple[_Buffers, Callable[[], None]]":
+        """What the steps of so many clients read and write, and the call that takes them."""
         if size not in self._by_size:
-            self._by_size[size] = _Graph(self._steps, size, batches, start, self._pool)
+            # All sizes share the largest buffers so far; graphs that know smaller ones keep those.
+            if self._buffers is None or len(self._buffers.start) < size:
+                self._buffers = _Buffers(size, batches, start)
+            self._by_size[size] = self._buffers, _captured(self._steps, self._buffers, size, self._pool)
         return self._by_size[size]
 
 
@@ -151,10 +156,10 @@ def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> fused.St
     return all_steps
 
 
-class _Graph:
-    """The K steps of `size` clients, with the buffers they read and write."""
+class _Buffers:
+    """What the graphs of up to `size` clients read and write."""
 
-    def __init__(self, steps: fused.Steps, size: int, batches: Tensor, start: Tensor, pool: Any) -> None:
+    def __init__(self, size: int, batches: Tensor, start: Tensor) -> None:
         device, d = start.device, start.shape[-1]
         self.start, self.correction, self.total = (start.new_zeros(size, d) for _ in range(3))
         self.step = start.new_zeros(())
@@ -162,16 +167,20 @@ class _Graph:
         # Any real batch will do for the rows that are padded.
         self.batches = batches[:, :1].expand(-1, size, *batches.shape[2:]).contiguous().to(device)
         self.start[:] = start.reshape(-1, d)[:1]
-        state = (self.start, self.correction, self.step, self.clients)
 
-        # Compilation, autotuning and library handles happen before the capture, on a stream of their own.
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(2):
-                steps(*state, self.batches[:1])
-        torch.cuda.current_stream().wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self.total.copy_(steps(*state, self.batches))
-        self.replay = self._graph.replay
+
+def _captured(steps: fused.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
+    """The steps of the first `size` clients in the buffers, as one graph."""
+    state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
+    batches, total = buffers.batches[:, :size], buffers.total[:size]
+    # Compilation, autotuning and library handles happen before the capture, on a stream of their own.
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(2):
+            steps(*state, batches[:1])
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        total.copy_(steps(*state, batches))
+    return graph.replay

@@ -4,7 +4,7 @@ A pooled pixel sees a patch of 4x4 pixels; its four pixels are p = 0..3, those o
 Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
 
 Factors are float16: the ten bits that tf32 has, at half the traffic, and legible across pixels without a transposition.
-Images and slopes are scaled by a power of two for each client, to lie within its range.
+Images, filters and slopes are scaled by a power of two for each client, to lie within its range.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -14,6 +14,9 @@ import triton.language as tl
 DEAD = 4
 """the code of a pooled pixel that ReLU set to zero"""
 _DEAD = tl.constexpr(DEAD)
+TINY = 0x00800000
+"""the bits of the smallest float32 that can be divided by"""
+_TINY = tl.constexpr(TINY)
 
 
 @triton.jit
@@ -23,8 +26,27 @@ def _power(x):
 
 
 @triton.jit
+def _magnitude(x):
+    """The bits of |x| as an integer, which order like the numbers; of what is no finite number, zero."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    return tl.where(bits < 0x7F800000, bits, 0)
+
+
+@triton.jit
+def strongest(weight, most, s_client, numbers, TURNS: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest filter of each client, whose filters are few enough for one program."""
+    client = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, BLOCK)
+    top = tl.zeros((BLOCK,), tl.int32)
+    for turn in range(TURNS):
+        w = tl.load(weight + client * s_client + turn * BLOCK + n, mask=turn * BLOCK + n < numbers, other=0.0)
+        top = tl.maximum(top, _magnitude(w))
+    tl.store(most + client, tl.maximum(tl.max(top, 0), _TINY))
+
+
+@triton.jit
 def spread(
-    weight, wide, taps, s_client, ins, outs,
+    weight, strength, wide, taps, s_client, ins, outs,
     IN: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Filters [C, outs, ins, 3, 3] over the patch, [C, 4, OUT, 16, IN], and tap by tap, [C, 9, IN, OUT]."""
@@ -33,7 +55,8 @@ def spread(
     i, q, o, p = n % IN, n // IN % 16, n // (16 * IN) % OUT, n // (16 * IN * OUT)
     y, x = q // 4 - p // 2, q % 4 - p % 2
     there = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
-    w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=there, other=0.0).to(tl.float16)
+    w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=there, other=0.0)
+    w = (w / _power(tl.load(strength + client))).to(tl.float16)
     tl.store(wide + client * (64 * IN * OUT) + n, w, mask=p < 4)
     # The first of the four pixels has the taps as they are.
     tap = (p == 0) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
@@ -64,12 +87,6 @@ def gathered(
         for share in range(SHARES):
             shift += tl.load(biases + (client * SHARES + share) * OUT + c, mask=c < outs, other=0.0)
         tl.store(bias + client * s_bias + c, shift, mask=c < outs)
-
-
-@triton.jit
-def _magnitude(x):
-    """The bits of |x| as an integer: they order like the numbers, and what is not a number comes last."""
-    return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
 
 
 @triton.jit
@@ -187,7 +204,7 @@ def _pixels(first, pixels, height, width, PIXELS: tl.constexpr):
 
 @triton.jit
 def forward(
-    images, spread, bias, seed, largest, pooled, code, top,
+    images, spread, bias, seed, largest, strength, pooled, code, top,
     pixels, height, width, s_client, s_image, s_row, s_column, s_channel, s_bias, outs, kept,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
     WHOLE: tl.constexpr, DROPS: tl.constexpr,
@@ -202,6 +219,7 @@ def forward(
     a1, a2, a3 = a0, a0, a0
     wide = _power(tl.load(largest + client))
     narrow = 1.0 / wide
+    strong = _power(tl.load(strength + client))
     if WHOLE:
         A = _patches(images, b, u, v, inside, k, height, width, s_image, s_row, s_column, s_channel, IN)
         A = (A * narrow).to(tl.float16)
@@ -229,7 +247,10 @@ def forward(
                 if q % 4 > 0:
                     a3 = tl.dot(A, tl.load(w + 3 * P + q * IN, mask=in_w, other=0.0).T, a3)
     shift = tl.load(bias + client * s_bias + o, mask=o < outs, other=0.0)[None, :]
-    a0, a1, a2, a3 = a0 * wide + shift, a1 * wide + shift, a2 * wide + shift, a3 * wide + shift
+    a0 = a0 * strong * wide + shift
+    a1 = a1 * strong * wide + shift
+    a2 = a2 * strong * wide + shift
+    a3 = a3 * strong * wide + shift
     at = m[:, None] * OUT + o[None, :]
     if DROPS:
         r0, r1, r2, r3 = tl.rand4x(tl.load(seed) + client, at)
@@ -313,7 +334,7 @@ def filter_gradient(
 
 @triton.jit
 def image_gradient(
-    taps, code, slope, steepest, images,
+    taps, code, slope, steepest, strength, images,
     pixels, height, width, kept,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
@@ -357,7 +378,8 @@ def image_gradient(
     to = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
     out = inside[:, None] & (i < IN)[None, :]
     steep /= kept
-    tl.store(to, a0 * steep, mask=out)
-    tl.store(to + IN, a1 * steep, mask=out)
-    tl.store(to + width * IN, a2 * steep, mask=out)
-    tl.store(to + width * IN + IN, a3 * steep, mask=out)
+    strong = _power(tl.load(strength + client))
+    tl.store(to, a0 * strong * steep, mask=out)
+    tl.store(to + IN, a1 * strong * steep, mask=out)
+    tl.store(to + width * IN, a2 * strong * steep, mask=out)
+    tl.store(to + width * IN + IN, a3 * strong * steep, mask=out)

@@ -25,6 +25,11 @@ _TILE = 2048
 
 
 class Layer(Protocol):
+    @property
+    def names(self) -> list[str]:
+        """Of its parameters."""
+        ...
+
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, Any]:
         """Stacked values [C, B, ...] after the layer, and what `backward` needs of it."""
         ...
@@ -48,6 +53,10 @@ class Convolutions:
 
     blocks: tuple[Convolution, ...]
 
+    @property
+    def names(self) -> list[str]:
+        return [f"{block.name}.{kind}" for block in self.blocks for kind in ("weight", "bias")]
+
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, list[conv_pool.Kept]]:
         images, all_kept = conv_pool.Images.of(values), []
         for block in self.blocks:
@@ -69,6 +78,10 @@ class Convolutions:
 
 @dataclass(frozen=True)
 class Flatten:
+    @property
+    def names(self) -> list[str]:
+        return []
+
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, torch.Size]:
         return values.flatten(2), values.shape
 
@@ -81,6 +94,10 @@ class Product:
     """By a matrix of each client's own."""
 
     weight: str
+
+    @property
+    def names(self) -> list[str]:
+        return [self.weight]
 
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, Tensor]:
         return values @ x[self.weight].mT, values
@@ -97,6 +114,10 @@ class Activation:
     bias: str | None
     relu: bool
     drop: float
+
+    @property
+    def names(self) -> list[str]:
+        return [] if self.bias is None else [self.bias]
 
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
         values = values.contiguous()
