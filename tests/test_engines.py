@@ -13,12 +13,13 @@ from problems import noisy
 import fedsum
 from fedsum import Explicit, FedAvg, FedSUM, Independent, InputError, Uniform, simulate
 from fedsum.algorithms import ALGORITHMS
-from fedsum.engine import StateBank, auto, bank, blocks
+from fedsum.engine import StateBank, auto, bank, blocks, fused, graphs
 from fedsum.engine.graphs import CAPTURED, COMPILED, cover
 from fedsum.engine.loop import LoopEngine
 from fedsum.engine.workers import WorkerEngine
 
 every_algorithm = pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()], ids=lambda a: a.name)
+buffers = graphs._Buffers
 OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
 
 
@@ -147,6 +148,60 @@ def test_clients_have_masks_of_their_own(engine):
         engine=engine,
     )
     assert (history.clients[0]["h"] - history.clients[1]["h"]).abs().max() > 1e-3
+
+
+@pytest.fixture
+def graph_engine(monkeypatch):
+    """CUDA's engine where there is none: steps are taken when a graph would be replayed, and nothing is compiled."""
+
+    def captured(steps, buffers, size, pool):
+        state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
+        return lambda: buffers.total[:size].copy_(steps(*state, buffers.batches[:, :size]))
+
+    monkeypatch.setattr(graphs, "_captured", captured)
+    monkeypatch.setattr(torch, "compile", lambda call, **options: call)
+    for name, value in {"graph_pool_handle": None, "memory_allocated": 0, "max_memory_allocated": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    room = {}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (room.get("bytes", 2**40), 2**40))
+    monkeypatch.setattr(auto, "BatchedEngine", graphs.GraphEngine)
+    return room
+
+
+@every_algorithm
+def test_graphs_agree_with_the_loop(algorithm, graph_engine):
+    options = {"task": nets.task(), "schedule": Independent(nets.N, 0.4)}
+    loop, batched = (final(algorithm, engine, **options) for engine in ("loop", "batched"))
+    assert (batched - loop).norm() <= 1e-10 * loop.norm()
+
+
+@pytest.mark.parametrize(("first", "sizes"), [([0], [4, 8]), ([1, 2, 3, 4, 5, 6, 7], [8])])
+def test_graphs_share_the_largest_buffers_so_far(first, sizes, graph_engine, monkeypatch):
+    monkeypatch.setattr(graphs, "COMPILED", (1, 4, 8))
+    sets = [first, [1, 2, 3, 4, 5, 6, 7], [], [2, 5], [0, 1, 2, 3, 4, 5, 6, 7, 8], [3], [0, 4, 8]] * 3
+    made = []
+    monkeypatch.setattr(graphs, "_Buffers", lambda size, *rest: made.append(size) or buffers(size, *rest))
+    options = {"task": nets.task(weights="samples"), "schedule": Explicit(nets.N, sets), "rounds": len(sets)}
+    loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
+    assert (batched - loop).norm() <= 1e-10 * loop.norm()
+    assert made == sizes
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="triton is interpreted only where there is no GPU")
+def test_graphs_of_our_kernels(graph_engine, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(fused, "_ours", lambda task: True)
+    options = {"task": nets.task(), "schedule": Independent(nets.N, 0.5), "rounds": 3, "dtype": torch.float32}
+    loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
+    assert 0 < (batched - loop).norm() <= 1e-3 * loop.norm()
+
+
+def test_graphs_where_only_one_client_fits(graph_engine):
+    graph_engine["bytes"] = 0
+    options = {"task": nets.task(), "schedule": Uniform(nets.N, 3), "rounds": 3}
+    loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
+    assert (batched - loop).norm() <= 1e-10 * loop.norm()
 
 
 @given(st.integers(0, 300), st.sampled_from([COMPILED, CAPTURED]), st.data())
