@@ -1,5 +1,6 @@
 """What is read from run folders, and what is made of it: names, numbers, figures and the page."""
 
+import fcntl
 import json
 import re
 import shutil
@@ -88,6 +89,15 @@ def test_a_run_that_has_only_begun(tmp_path):
     (again,) = collect(run.folder)
     assert (again.state, again.round, again.reason, len(again.metrics)) == ("unknown", 0, "no status.toml", 0)
     assert "unknown" in render([again], "begun")
+
+
+def test_a_run_whose_process_is_gone_is_not_running(tmp_path):
+    run = made(tmp_path, state="running")
+    assert collect(run.folder)[0].state == "interrupted"
+    with (run.folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert collect(run.folder)[0].state == "running"
+    assert collect(run.folder)[0].state == "interrupted"
 
 
 @pytest.mark.parametrize(

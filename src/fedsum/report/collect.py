@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from ..checks import InputError
-
-_CONFIG, _METRICS, _STATUS = "config.toml", "metrics.csv", "status.toml"
+from ..runs.folder import CONFIG, METRICS, STATUS
+from ..runs.standing import held
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,8 @@ class Collected:
     metrics: pd.DataFrame
     """a row for each evaluation; empty if there was none yet"""
     state: str
-    """running, stopped, diverged, finished or failed; unknown if the folder does not say"""
+    """running, stopped, interrupted (its process is gone), diverged, finished or failed; unknown if the folder does
+    not say"""
     round: int
     """rounds done"""
     reason: str
@@ -33,25 +34,26 @@ def collect(folder: str | Path) -> list[Collected]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("folder", str(folder), "a folder with runs in it")
-    found = sorted(path.parent for path in folder.rglob(_CONFIG))
+    found = sorted(path.parent for path in folder.rglob(CONFIG))
     if not found:
-        raise InputError("folder", str(folder), f"no runs in it: a run is a folder with a {_CONFIG}")
+        raise InputError("folder", str(folder), f"no runs in it: a run is a folder with a {CONFIG}")
     return [_read(run) for run in found]
 
 
 def _read(folder: Path) -> Collected:
-    config = _toml(folder / _CONFIG)
+    config = _toml(folder / CONFIG)
     for table in ("task", "algorithm", "schedule"):
         if not isinstance(config.get(table), dict) or not isinstance(config[table].get("name"), str):
-            raise InputError(str(folder / _CONFIG), config.get(table), f"a table [{table}] with a name")
-    metrics = _metrics(folder / _METRICS)
-    status = _toml(folder / _STATUS) if (folder / _STATUS).exists() else {"reason": f"no {_STATUS}"}
+            raise InputError(str(folder / CONFIG), config.get(table), f"a table [{table}] with a name")
+    metrics = _metrics(folder / METRICS)
+    status = _toml(folder / STATUS) if (folder / STATUS).exists() else {"reason": f"no {STATUS}"}
     last = int(metrics["round"].iloc[-1]) if len(metrics) else 0
+    state = str(status.get("state", "unknown"))
     return Collected(
         folder=folder,
         config=config,
         metrics=metrics,
-        state=str(status.get("state", "unknown")),
+        state="interrupted" if state == "running" and not held(folder) else state,
         round=int(status.get("round", last)),
         reason=str(status.get("reason", "")),
     )

@@ -5,7 +5,7 @@ const D = JSON.parse(document.getElementById("payload").textContent);
 const FACETS = ["task", "schedule", "algorithm", "setting"];
 const FACET_NAMES = { task: "Tasks", schedule: "Patterns", algorithm: "Algorithms", setting: "Settings" };
 const FACET_NAME = { task: "task", schedule: "pattern", algorithm: "algorithm", setting: "setting" };
-const PROBLEMS = ["diverged", "failed", "stopped", "unknown", "running"];
+const PROBLEMS = ["diverged", "failed", "interrupted", "stopped", "unknown", "running"];
 const $ = (id) => document.getElementById(id);
 
 function node(made, props, children) {

@@ -33,7 +33,7 @@ def standing(folder: Path) -> Standing:
     except (OSError, ValueError, KeyError, TypeError):
         begun = (folder / CONFIG).exists()
         state, round, reason = "running" if begun else "new", 0, ""
-    if state == "running" and not _held(folder):
+    if state == "running" and not held(folder):
         state = "interrupted"
     return Standing(state, round, reason, last_row(folder / METRICS))
 
@@ -66,7 +66,7 @@ def _number(cell: str) -> float:
     return int(cell) if cell.lstrip("-").isdecimal() else float(cell)
 
 
-def _held(folder: Path) -> bool:
+def held(folder: Path) -> bool:
     """Whether a process has the folder's lock."""
     try:
         with (folder / LOCK).open() as lock:
