@@ -13,7 +13,8 @@ import torch
 import triton
 from torch import Tensor
 
-from . import conv_pool, kernels
+from . import conv_pool
+from . import layer_kernels as kernels
 
 Parameters = dict[str, Tensor]
 """by name, [C, ...]: pieces of the stacked x, or of a gradient"""
