@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -496,18 +497,20 @@ def test_a_snapshot_is_of_one_moment_however_late_it_is_written(tmp_path):
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    write = Snapshot.write
+    write, further, went_on = Snapshot.write, threading.Event(), []
 
-    def slow(self, folder):
-        time.sleep(0.3)
+    def waits(self, folder):
+        went_on.append(further.wait(20))  # for rounds after the one that it is of
         write(self, folder)
 
-    monkeypatch.setattr(Snapshot, "write", slow)
-    lived = []
-    started = time.monotonic()
-    whole = go(tmp_path, rounds=200, checkpoint_rounds=50, on_round=lambda done: lived.append(time.monotonic()))
-    rounds_meanwhile = sum(moment < started + 0.3 for moment in lived)
-    assert rounds_meanwhile > 52  # the first checkpoint was still being written
+    monkeypatch.setattr(Snapshot, "write", waits)
+
+    def on_round(done):
+        if done.round > 52:
+            further.set()
+
+    whole = go(tmp_path, rounds=200, checkpoint_rounds=50, on_round=on_round)
+    assert went_on[0]
     assert_same(whole, go(rounds=200))
 
 
