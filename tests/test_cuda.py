@@ -99,7 +99,7 @@ def test_our_kernels_train_as_torch_does(task, with_our_kernels):
     assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
 
 
-def cnn(make, task_class=fedsum.tasks.Task, clients=nets.N, **options):
+def cnn(make, clients=nets.N, **options):
     """One of the paper's networks without dropout, with filters and images of so few bits that no rounding changes what
     comes out of the convolutions: no pixel takes another's place."""
     draw = torch.Generator().manual_seed(0)
@@ -116,7 +116,7 @@ def cnn(make, task_class=fedsum.tasks.Task, clients=nets.N, **options):
     if "prepare" in options:
         images = (images + 1).to(torch.uint8)
     data = [(images[i::clients], labels[i::clients]) for i in range(clients)]
-    return task_class(network, nn.functional.cross_entropy, data, **options)
+    return fedsum.tasks.Task(network, nn.functional.cross_entropy, data, **options)
 
 
 @pytest.mark.parametrize(
