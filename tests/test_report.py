@@ -147,6 +147,11 @@ def test_probabilities_batches_and_rates_are_told_where_they_vary(tmp_path):
     assert len(values(facets(long), "schedule")) == 2
 
 
+def test_a_function_of_the_users_is_called_by_its_own_name(tmp_path):
+    mine = [made(tmp_path, schedule="a.package:follows_labels", fields={"n": 20, "sine": s}) for s in (True, False)]
+    assert values(facets(mine), "schedule") == ["follows labels sine=False", "follows labels sine=True"]
+
+
 def test_what_goes_with_an_algorithm_or_a_task_is_no_setting_of_its_own(tmp_path):
     other = made(tmp_path, "FedAWE", eta_l=0.5)
     assert values(facets([made(tmp_path), other]), "setting") == [""]

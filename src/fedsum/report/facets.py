@@ -117,8 +117,10 @@ def _labels(runs: Sequence[Collected], table: str, groups: Sequence[Hashable]) -
 
 def _told(name: str, options: Mapping[str, str], told: set[str]) -> str:
     said = [f"{key}={options[key]}" for key in options if key in told]
+    # A function of the user's, "package.module:its_name", is called by the last part alone.
+    known = NAMES.get(name) or name.rpartition(":")[2].replace("_", " ")
     # With its own numbers a pattern is no longer the paper's P1, P2 or P3.
-    shown = NAMES.get(name, name) if not said else NAMES.get(name, name).split(" (")[0]
+    shown = known if not said else known.split(" (")[0]
     return " ".join(filter(None, (shown, ", ".join(said))))
 
 
