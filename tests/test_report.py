@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
 from fedsum.checks import InputError
 from fedsum.report.collect import Collected, collect
 from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.figures import save
-from fedsum.report.grids import bars, grid, mean_curve
+from fedsum.report.grids import _scale, bars, grid, mean_curve
 from fedsum.report.page import page, payload, render
 from fedsum.report.table import final, metrics
 from fedsum.tasks import data
@@ -196,6 +197,10 @@ def test_final_values_of_runs_on_their_way_and_of_none(tmp_path):
     (row,) = final([made(tmp_path, state="stopped")]).to_dict("records")
     assert (row["over"], row["finished"], row["round"], row["test_accuracy"]) == (1, 0, 20, 0.9)
     assert np.isnan(row["test_accuracy_std"])
+    behind = made(tmp_path, state="stopped", seed=1, metrics=table().iloc[:2])
+    (row,) = final([made(tmp_path, state="stopped"), behind]).to_dict("records")
+    assert (row["over"], row["round"]) == (2, 10)
+    assert (row["test_accuracy"], row["communication"]) == tuple(table()[["test_accuracy", "communication"]].iloc[1])
     (row,) = final([made(tmp_path, state="diverged")]).to_dict("records")
     assert row["over"] == 0
     assert np.isnan(row["test_accuracy"])
@@ -272,6 +277,28 @@ def test_grid_of_several_tasks_and_of_what_is_missing(tmp_path):
     assert [ax.get_title() for ax in wide.axes] == ["MNIST", "digits", "", ""]
     assert texts(wide) == []
     assert len(grid(few, compare="task", y="train_loss").axes) == 4
+
+
+def test_the_legend_and_the_title_have_room(tmp_path):
+    runs = [made(tmp_path, "FedAU", eta_l={"name": "InverseSqrt", "eta_0": 0.1, "over": i + 1e-9}) for i in range(1, 6)]
+    picture = grid(runs, y="train_loss", title="a title that is longer than the picture is wide, " * 3)
+    picture.canvas.draw()
+    width = picture.bbox.width
+    for artist in (*picture.legends, picture._suptitle):
+        box = artist.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= width
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.12, 2.4), (0.9, 2.3), (0.03, 2.3), (1.25, 1.5)])
+def test_a_logarithmic_axis_has_numbers_all_along(low, high):
+    ax = Figure().subplots()
+    ax.plot([0, 1], [low, high])
+    _scale(ax, "train_loss", [low, high])
+    ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
+    assert len(ticks) >= 3
+    assert min(ticks) < low * (high / low) ** 0.35
+    assert max(ticks) > low * (high / low) ** 0.65
 
 
 def test_a_run_that_blew_up_does_not_decide_the_scale(tmp_path):

@@ -1,6 +1,7 @@
 """Sweeps: expanded, run side by side, killed, restarted, searched; on this machine and on Ray."""
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -14,11 +15,13 @@ import pytest
 from rich.console import Console
 
 from fedsum import InputError
+from fedsum.report.collect import collect
+from fedsum.report.page import render
 from fedsum.runs import config, display, recipes
 from fedsum.runs.execute import execute_quietly
 from fedsum.runs.pools import LocalPool
 from fedsum.runs.standing import Standing, rows, run_folders, standing
-from fedsum.runs.sweep import best, expand, run_all
+from fedsum.runs.sweep import best, expand, not_begun, run_all
 
 HERE = Path(__file__).parent
 TIMES = ("seconds", "eval_seconds")
@@ -209,7 +212,7 @@ def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp
     trace.write_text("round,client\n" + "".join(f"{t},{t % 8}\n" for t in range(6)))
     written(tmp_path / "sweep.toml", text)
     trace_text = trace.read_text()
-    code, _, error = fedsum("run", "sweep.toml", "--set", "schedule=Uniform", "--folder", "none", "--set", "x=1")
+    code, _, error = fedsum("run", "sweep.toml", "--folder", "none", "--set", "x=1")
     assert (code, "x = 1: no such setting" in error) == (2, True)
     runs = expand(config.read(tmp_path / "sweep.toml"), tmp_path / "runs")
     trace.unlink()  # gone after it was checked
@@ -260,8 +263,8 @@ def test_expanding():
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({"algorithm": "FedSUM"}, "sweep.algorithm = 'FedSUM': a list of values"),
-        ({"algorithm": []}, "a list of values"),
+        ({"algorithm": "FedSUM"}, "sweep.algorithm = 'FedSUM': a list of at least one value"),
+        ({"algorithm": []}, "a list of at least one value"),
         ({"algorithm": ["FedSUM", "FedSUM"]}, "the same values twice"),
         ({"algorithm": ["FedSUN"]}, "did you mean 'FedSUM'?"),
         ({"algorithm, seed": [["FedSUM"]]}, "a list of 2 values"),
@@ -317,8 +320,52 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     assert code == 0
     used = tomllib.loads((tmp_path / "runs/mine/config.toml").read_text())
     assert (used["eta_l"]["eta_0"], used["eta_g"]) == (eta_0, eta_g)
-    code, _, error = fedsum("grid", "grid.toml", "--by", "beauty", "--folder", "found")
-    assert (code, "no finished run has this metric" in error) == (2, True)
+    code, _, error = fedsum("grid", "grid.toml", "--by", "errer", "--folder", "other")
+    assert (code, "by = 'errer': did you mean 'error'?" in error) == (2, True)
+    assert not (tmp_path / "other").exists()  # nothing was run for it
+    code, _, error = fedsum("grid", "grid.toml", "--by", "test_accuracy", "--folder", "found")
+    assert (code, "no finished run has this metric; known: " in error) == (2, True)
+    code, _, error = fedsum("grid", "mine.toml")
+    assert (code, "under [sweep]" in error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "way"),
+    [
+        ("seed=3", "sweep.seed=[...]"),
+        ("algorithm=FedSUM", 'sweep."algorithm, eta_l"=[...]'),
+        ("algorithm.cutoff=3", 'sweep."algorithm, eta_l"=[...]'),
+        ("task.d=3", 'sweep."task.d"=[...]'),
+    ],
+)
+def test_a_setting_that_the_sweep_overwrites_is_refused(setting, way):
+    axes = {"seed": [0], "algorithm, eta_l": [["FedAvg", 0.1]], "task.d": [4]}
+    with pytest.raises(InputError) as caught:
+        config.with_settings(tomllib.loads(SMALL) | {"sweep": axes}, [setting])
+    assert way in str(caught.value)
+    changed = config.with_settings(tomllib.loads(SMALL) | {"sweep": axes}, ["task.noise=0.5", "sweep.seed=[3]"])
+    assert (changed["task"]["noise"], changed["sweep"]["seed"]) == (0.5, [3])
+
+
+def test_a_folder_has_one_sweep_which_may_grow(tmp_path, fedsum):
+    written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0]\n")
+    assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
+    assert fedsum("run", "one.toml", "--folder", "here", "--set", "sweep.seed=[0, 1]", "--set", "engine=loop")[0] == 0
+    code, _, error = fedsum("run", "one.toml", "--folder", "here", "--set", "sweep.seed=[2]", "--set", "eta_g=0.5")
+    assert (code, "eta_g = 0.5: the sweep in here has None" in error) == (2, True)
+    assert tomllib.loads((tmp_path / "here/sweep.toml").read_text())["sweep"]["seed"] == [0, 1]
+
+
+def test_runs_that_were_not_begun_are_told(tmp_path, fedsum):
+    written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
+    assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
+    shutil.rmtree(tmp_path / "here/seed=1")
+    code, out, _ = fedsum("show", "here")
+    assert (code, "1 of 2 runs finished" in out, "new" in out) == (0, True, True)
+    assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "new"
+    assert '"missing":["seed=1"]' in render(collect(tmp_path / "here"), "", not_begun(tmp_path / "here"))
+    assert fedsum("report", "here")[0] == 0
+    assert '"missing":["seed=1"]' in next(tmp_path.rglob("*.html")).read_text()
 
 
 def test_best_is_the_highest_accuracy_and_the_lowest_loss(tmp_path, undisturbed):
@@ -363,7 +410,7 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"stopped; go on with: fedsum resume {tmp_path / 'run'}" in error
+    assert f"go on with: fedsum resume {tmp_path / 'run'}" in error
     assert standing(tmp_path / "run").state == "stopped"
 
 
@@ -414,15 +461,15 @@ nothing = 7
 """
 
 
-def test_your_own_in_a_file(tmp_path, fedsum):
+def test_your_own_in_a_file(tmp_path, fedsum, monkeypatch):
     mine = written(tmp_path / "mine.py", MINE)
-    text = f"""
+    text = """
     rounds = 4
     local_steps = 1
     eta_l = 0.1
-    task = {{name = "{mine}:task", d = 5}}
-    algorithm = {{name = "{mine}:Mine", strength = 2.0}}
-    schedule = {{name = "{mine}:Odd", first = 1}}
+    task = {name = "mine.py:task", d = 5}
+    algorithm = {name = "mine.py:Mine", strength = 2.0}
+    schedule = {name = "mine.py:Odd", first = 1}
     """
     written(tmp_path / "run.toml", text)
     assert fedsum("run", "run.toml")[0] == 0
@@ -431,6 +478,9 @@ def test_your_own_in_a_file(tmp_path, fedsum):
     assert used["algorithm"] == {"name": f"{mine}:Mine", "strength": 2.0}
     assert used["schedule"] == {"name": f"{mine}:Odd", "n": 6, "first": 1}
     assert fedsum("resume", "runs/run")[0] == 0
+    monkeypatch.chdir("/")  # the files are found from anywhere
+    assert fedsum("resume", str(tmp_path / "runs/run"))[0] == 0
+    monkeypatch.chdir(tmp_path)
     for wrong in ("nothing", "missing"):
         code, _, error = fedsum("run", "run.toml", "--set", f"algorithm={mine}:{wrong}", "--folder", "other")
         assert code == 2

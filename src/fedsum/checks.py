@@ -29,6 +29,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'uniform'? known: cyclic, uniform"
     """
     names = sorted(known)
+    if not names:
+        return "there is none"
     lower = {k.lower(): k for k in names}
     close = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
     hint = f"did you mean {lower[close[0]]!r}? " if close else ""

@@ -14,7 +14,7 @@ from ..runs.sweep import SWEEP, best, expand
 from . import EXPERIMENTS, experiment
 
 _LAST = 160
-"""rounds of the paper's zoom"""
+"""rounds of the paper's zoom, for runs that do not say"""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +64,9 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
     from ..report.page import page
 
     runs, drawn = collect(folder), []
-    ways: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": _LAST}}
+    # As many as were evaluated one by one, in the paper 160.
+    zoom = max(run.config.get("eval_last", 0) for run in runs) or _LAST
+    ways: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
     for way, how in ways.items():
         picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
         drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
@@ -82,12 +84,14 @@ def _bars(table: dict[str, Any], title: str, folder: Path) -> list[Path]:
     from ..report.facets import NAMES
     from ..report.figures import save
     from ..report.grids import bars
-    from ..runs.recipes import to_task
+    from ..runs.recipes import complete_task, to_task
 
     counts = {}
     for run in expand(table, folder):
+        asked = complete_task(run.table["task"])
         made: Any = to_task(run.table["task"])
-        counts[NAMES.get(run.table["task"]["name"], run.table["task"]["name"])] = made.partition.counts
+        how = f"Dirichlet({asked['alpha']:g})" if asked["partition"] == "dirichlet" else asked["partition"]
+        counts[f"{NAMES.get(asked['name'], asked['name'])}, {how}"] = made.partition.counts
     folder.mkdir(parents=True, exist_ok=True)
     picture = bars(counts)
     picture.suptitle(title, fontsize=10)

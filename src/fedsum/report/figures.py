@@ -1,5 +1,6 @@
 """Figures, drawn without pyplot so that nothing global is touched. Colours: Okabe and Ito's, safe for all."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,14 +42,19 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
         if len(runs) > 1:
             ax.legend(frameon=False)
     if title:
-        figure.suptitle(title)
+        figure.suptitle(wrapped(title, figure.get_figwidth()))
     return figure
+
+
+def wrapped(title: str, inches: float) -> str:
+    """In lines that a figure of that width has room for."""
+    return "\n".join(textwrap.wrap(title, int(10 * inches)))
 
 
 def participation(measured: Measured, title: str) -> Figure:
     """Who took part, tau_t over the rounds, and how long each client stayed away."""
     figure = Figure(figsize=(9.0, 6.5), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(wrapped(title, figure.get_figwidth()))
     grid = figure.add_gridspec(2, 2, height_ratios=(3, 2), width_ratios=(5, 1))
     raster, gaps = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     tau = figure.add_subplot(grid[1, 0])

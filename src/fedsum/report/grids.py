@@ -9,18 +9,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from ..checks import InputError, integer, nearest
 from ..tasks.partition import Indices, stacked
 from .collect import Collected
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
-from .figures import COLOURS
+from .figures import COLOURS, wrapped
 from .labels import LABELS
 from .table import COSTS, column, metrics, smaller_is_better
 
 _PANEL = (2.35, 1.75)
 _LEGEND_LINE = 0.2
+_LETTER = 0.068
+"""inches, of the legend's text"""
 _CROSS = "x"
 _TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
@@ -53,7 +55,11 @@ def grid(
     labels = values(known, compare)
     places = styles(labels, compare)
     rows, columns = _layout(known, ys, compare)
-    size = (_PANEL[0] * len(columns) + 0.5, _PANEL[1] * len(rows) + 0.5 + _LEGEND_LINE * (1 + len(labels) // 5))
+    width = _PANEL[0] * len(columns) + 0.5
+    # In the legend an entry has room for its line and its longest text.
+    beside = max(1, int(width / (0.65 + _LETTER * max(map(len, labels)))))
+    lines = math.ceil(len(labels) / beside)
+    size = (width, _PANEL[1] * len(rows) + 0.5 + _LEGEND_LINE * lines)
     figure = Figure(figsize=size, layout="constrained")
     one_scale = all("task" not in across and "y" not in across for across in columns)
     axes = figure.subplots(len(rows), len(columns), squeeze=False, sharey="row" if one_scale else False)
@@ -85,13 +91,13 @@ def grid(
         figure.legend(
             handles=handles,
             loc="outside lower center",
-            ncols=math.ceil(len(labels) / math.ceil(len(labels) / max(2, 2 * len(columns)))),
+            ncols=math.ceil(len(labels) / lines),
             frameon=False,
             fontsize=_TEXT["label"],
             handlelength=3.2,
         )
     if title:
-        figure.suptitle(title, fontsize=_TEXT["title"] + 1)
+        figure.suptitle(wrapped(title, width), fontsize=_TEXT["title"] + 1)
     return figure
 
 
@@ -230,10 +236,17 @@ def _scale(ax: Axes, y: str, held: Sequence[float]) -> None:
 
 
 def _plain_ticks(ax: Axes) -> None:
-    """On less than two decades a logarithmic axis would have one number or none."""
+    """On less than three decades a logarithmic axis would have few numbers or none."""
     low, high = ax.get_ylim()
-    if high < 100 * low:
-        ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    if high < 1000 * low:
+        tens = 10.0 ** np.arange(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+            ticks = [float(f"{step * ten:.3g}") for ten in tens for step in steps if low <= step * ten <= high]
+            if len(ticks) >= 4:
+                ax.yaxis.set_major_locator(FixedLocator(ticks))
+                break
+        else:
+            ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
         ax.yaxis.set_major_formatter("{x:.3g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
 

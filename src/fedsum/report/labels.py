@@ -11,4 +11,6 @@ LABELS = {
     "round": "round",
     "bytes": "bytes sent",
     "seconds": "seconds of training",
+    "eval_seconds": "seconds of evaluation",
+    "tau": "tau_t",
 }

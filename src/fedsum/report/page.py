@@ -19,6 +19,7 @@ from ..checks import InputError
 from ..files import written_whole
 from ..participation import SCHEDULES
 from ..registry import build
+from ..runs.sweep import SWEEP_FILE, not_begun
 from ..tasks import vision
 from ..tasks.data import at_hand
 from ..tasks.partition import label_colours
@@ -40,7 +41,7 @@ def page(folder: str | Path, out: str | Path) -> Path:
     """Writes the report on every run in `folder` and returns where it is."""
     out = check_page(out)
     runs = collect(folder)
-    text = render(runs, Path(folder).resolve().name)
+    text = render(runs, Path(folder).resolve().name, _not_begun(Path(folder)))
     with written_whole(out) as part:
         part.write_text(text, encoding="utf-8")
     return out.resolve()
@@ -56,21 +57,37 @@ def check_page(path: str | Path) -> Path:
     return path
 
 
-def render(runs: Sequence[Collected], title: str) -> str:
-    """The page as text."""
+def _not_begun(folder: Path) -> list[str] | None:
+    """Runs that the folder's sweep still lacks; None if there is none, or it can no longer be read."""
+    if not (folder / SWEEP_FILE).exists():
+        return None
+    try:
+        return not_begun(folder)
+    except InputError:
+        return None
+
+
+def render(runs: Sequence[Collected], title: str, missing: list[str] | None = None) -> str:
+    """The page as text.
+
+    Args:
+      missing: runs that are not there; None to tell by those that are.
+    """
     here = resources.files(__package__)
     filled = {
         "title": html.escape(title),
         "style": here.joinpath("page.css").read_text(encoding="utf-8"),
         "script": here.joinpath("page.js").read_text(encoding="utf-8"),
         # A "<" could end the element that holds the data.
-        "payload": json.dumps(payload(runs, title), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "payload": json.dumps(payload(runs, title, missing), separators=(",", ":"), allow_nan=False).replace(
+            "<", "\\u003c"
+        ),
     }
     template = here.joinpath("page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template)
 
 
-def payload(runs: Sequence[Collected], title: str) -> dict[str, Any]:
+def payload(runs: Sequence[Collected], title: str, missing: list[str] | None = None) -> dict[str, Any]:
     """Everything the page shows, as what JSON can say."""
     known = facets(runs)
     rank = {each: place for place, each in enumerate(ordered(known))}
@@ -103,7 +120,7 @@ def payload(runs: Sequence[Collected], title: str) -> dict[str, Any]:
             for row in final(runs, last).to_dict("records")
         ],
         "targets": {name: _targets(runs, known, name) for name in names},
-        "missing": _missing(runs, known),
+        "missing": _missing(runs, known) if missing is None else missing,
         "participation": _participation(runs, known),
         "data": _data(runs, known),
     }
@@ -191,6 +208,8 @@ def _participation(runs: Sequence[Collected], known: Sequence[Facets]) -> list[d
 
 def _measured(run: Collected) -> dict[str, Any]:
     fields = {key: value for key, value in run.config["schedule"].items() if key != "name"}
+    if ":" in run.config["schedule"]["name"]:
+        return {"skipped": f"{run.config['schedule']['name']} is a pattern of your own."}
     seed, rounds = run.config.get("seed", 0), run.config.get("rounds", run.round)
     try:
         schedule = build("schedule", SCHEDULES, run.config["schedule"]["name"], fields)

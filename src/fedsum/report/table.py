@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -40,7 +41,7 @@ def final(runs: Sequence[Collected], last: int = 50) -> pd.DataFrame:
     """A row for each curve: the metrics at the end, and their means over the last so many rounds.
 
     Over the runs that finished. Where none did, over those that were stopped or are still running, up to where
-    they are; `over` says how many runs were counted, `runs` how many there are. `_std` columns hold the standard
+    all of them are; `over` says how many runs were counted, `runs` how many there are. `_std` columns hold the standard
     deviation over seeds (of a sample), nothing for a single one.
     """
     groups: dict[Facets, list[Collected]] = defaultdict(list)
@@ -52,7 +53,7 @@ def final(runs: Sequence[Collected], last: int = 50) -> pd.DataFrame:
 
 def _row(each: Facets, group: list[Collected], names: list[str], last: int) -> dict[str, object]:
     counted = [run for run in group if run.state == "finished" and len(run.metrics)]
-    counted = counted or [run for run in group if run.state not in ("diverged", "failed") and len(run.metrics)]
+    counted = counted or _together([r for r in group if r.state not in ("diverged", "failed") and len(r.metrics)])
     row: dict[str, object] = {facet: getattr(each, facet) for facet in FACETS}
     row |= {"runs": len(group), "over": len(counted)}
     row |= {state: sum(run.state == state for run in group) for state in ("finished", "diverged")}
@@ -65,6 +66,12 @@ def _row(each: Facets, group: list[Collected], names: list[str], last: int) -> d
     for name in COSTS:
         row[name] = _mean([run.metrics[name].iloc[-1] for run in counted if name in run.metrics])[0]
     return row
+
+
+def _together(runs: list[Collected]) -> list[Collected]:
+    """Runs on their way, each up to the round that all have come to: a mean over several rounds says nothing."""
+    there = min((int(run.metrics["round"].iloc[-1]) for run in runs), default=0)
+    return [replace(run, metrics=run.metrics[run.metrics["round"] <= there]) for run in runs]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as Printed
 
-from ..checks import InputError
+from ..checks import InputError, nearest
 from ..console import Json, err, figure, out, print_path
 from ..options import Options
 from ..report.labels import LABELS
@@ -21,15 +22,13 @@ from .execute import execute
 from .folder import CONFIG, read_toml, toml_text
 from .interrupt import Stopped
 from .pools import LocalPool, Pool, RayPool
-from .recipes import Table
+from .recipes import Table, complete_task
 from .standing import Standing, run_folders, standing
-from .sweep import SWEEP, Planned, best, expand, run_all, standings
+from .sweep import SWEEP, SWEEP_FILE, Planned, best, expand, not_begun, refuse_another, run_all, standings
 
-SWEEP_FILE = "sweep.toml"
-"""what a sweep's folder keeps of the file it came from"""
 _INTERRUPTED, _FAILED = 130, 1
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: settings, and lists under [sweep].")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: settings, and lists under \\[sweep].")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Folder = Annotated[Path | None, typer.Option("--folder", help="Where the runs go; default runs/NAME-OF-FILE.")]
 Jobs = Annotated[int, typer.Option(help="Sweep: runs at a time on this machine.")]
@@ -99,6 +98,11 @@ def grid(
     """
     table = configs.with_settings(configs.read(file), settings or [])
     folder = folder or Path("runs") / file.stem
+    if not table.get(SWEEP):
+        raise InputError(SWEEP, None, "a grid needs lists of values to choose from, under [sweep]")
+    tasks = [complete_task(run.table["task"])["name"] for run in expand(table, folder)]
+    if by not in LABELS and not any(":" in name for name in tasks):  # a task of one's own may measure anything
+        raise InputError("by", by, nearest(by, LABELS))
     runs, stands = do(table, folder, jobs, ray, gpus, False, False, as_json)
     chosen = best(runs, stands, by)
     found: Table = {}
@@ -123,11 +127,12 @@ def show(folder: Annotated[Path, typer.Argument(help="Of a run or a sweep.")], a
     stands = {str(path.relative_to(folder)): standing(path) for path in found}
     if as_json:
         shown = {name: asdict(stand) | {"config": read_toml(folder / name / CONFIG)} for name, stand in stands.items()}
+        shown |= {name: asdict(Standing()) for name in not_begun(folder)}
         _print_json(shown)
     elif found == [folder]:
         _print_run(folder, stands["."])
     else:
-        _print_runs(folder, stands)
+        _print_runs(folder, stands | {name: Standing() for name in not_begun(folder)})
 
 
 def do(
@@ -149,6 +154,7 @@ def do(
             _print_run(folder, stands[runs[0].name])
     else:
         standings(runs)  # refused before anything is written or started
+        refuse_another(table, folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SWEEP_FILE).write_text(toml_text(table))
         pool: Pool = RayPool(ray, gpus) if ray else LocalPool(jobs)
@@ -160,7 +166,7 @@ def do(
     if as_json:
         _print_json({name: asdict(stand) for name, stand in stands.items()})
     if any(stand.state in ("stopped", "interrupted", "new") for stand in stands.values()):
-        err.print(f"stopped; go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
+        err.print(f"go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
         raise typer.Exit(_INTERRUPTED)
     if any(stand.state == "failed" for stand in stands.values()):
         raise typer.Exit(_FAILED)
@@ -171,15 +177,17 @@ def _do_one(run: Planned, tensorboard: bool) -> None:
     before = standing(run.folder)
     algorithm = configs.Config.of(run.table).algorithm
     display = RunDisplay(algorithm.name, run.table["rounds"], before.round, before.last)
-    with display, suppress(Stopped):  # its folder says so, and so will the command
+    with display, suppress(Stopped), warnings.catch_warnings():  # its folder says so, and so will the command
+        warnings.simplefilter("ignore", UserWarning)
         execute(run.table, run.folder, on_round=display, tensorboard=tensorboard)
 
 
 def _print_run(folder: Path, stand: Standing) -> None:
     recorded = read_toml(folder / CONFIG)
     printed = Printed(title=str(folder), show_header=False)
-    printed.add_row("state", stand.state + (f": {stand.reason}" if stand.reason else ""))
-    printed.add_row("rounds", f"{stand.round} of {recorded['rounds']}")
+    reason = stand.reason.removeprefix(f"{stand.state} ")
+    printed.add_row("state", stand.state + (f": {reason}" if reason else ""))
+    printed.add_row("rounds done", f"{stand.round} of {recorded['rounds']}")
     for name, value in stand.last.items():
         if name != "round":
             printed.add_row(LABELS.get(name, name), f"{value:,}" if isinstance(value, int) else f"{value:.6g}")

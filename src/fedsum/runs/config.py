@@ -11,6 +11,7 @@
 """
 
 import copy
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -54,7 +55,8 @@ class Config:
         missing += [key for key in ("rounds", "local_steps", "eta_l") if key not in given]
         if missing:
             raise InputError(missing[0], None, "is required")
-        given["eta_l"] = recipes.to_rate(given["eta_l"])
+        rounds = given["rounds"] if isinstance(given["rounds"], int) else 0  # else Options refuses it
+        given["eta_l"] = recipes.to_rate(given["eta_l"], rounds)
         if "dtype" in given:
             given["dtype"] = _dtype(given["dtype"])
         config = cls(table["task"], recipes.to_algorithm(table["algorithm"]), table["schedule"], Options(**given))
@@ -174,8 +176,19 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> Table:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             raise InputError("--set", setting, "KEY=VALUE, as in --set eta_g=0.5")
+        _refuse_swept(changed, key.strip(), text.strip())
         changed = assigned(changed, key.strip(), _value(text.strip()))
     return changed
+
+
+def _refuse_swept(table: Mapping[str, Any], key: str, text: str) -> None:
+    """A setting that every run of the sweep would overwrite is not one that was changed."""
+    axes = table.get("sweep")
+    for axis in axes if isinstance(axes, Mapping) else ():
+        for name in (each.strip() for each in axis.split(",")):
+            if key == name or key.startswith(f"{name}."):
+                way = f"--set 'sweep.{name if name == axis and '.' not in axis else json.dumps(axis)}=[...]'"
+                raise InputError(key, text, f"the sweep has values of its own for {name}; change them with {way}")
 
 
 def _value(text: str) -> Any:

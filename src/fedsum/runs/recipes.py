@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import ALGORITHMS, Algorithm
-from ..checks import InputError, nearest
+from ..checks import InputError, nearest, real
 from ..participation import SCHEDULES, Explicit, Schedule, Trace
 from ..rates import RATES, InverseSqrt, PerRound
 from ..registry import build
@@ -207,7 +207,7 @@ def to_task(table: Any) -> BaseTask:
     if ":" in name:
         if not all(hasattr(task, needed) for needed in ("n", "init", "gradients", "evaluate")):
             raise InputError("task", name, f"a function that returns a task, not {type(task).__name__}")
-        task.recipe = {"name": name, **fields}  # type: ignore[attr-defined]
+        task.recipe = {"name": _from_anywhere(name), **fields}  # type: ignore[attr-defined]
     return task
 
 
@@ -216,7 +216,7 @@ def complete_task(table: Any) -> Table:
     name, fields = _split("task", table)
     make = TASKS.get(name)
     if make is None:
-        return {"name": name, **fields}
+        return {"name": _from_anywhere(name), **fields}
     defaults = {each.name: each.default for each in inspect.signature(make).parameters.values()}
     filled = defaults | {"name": name} | fields
     if make is vision:
@@ -254,15 +254,19 @@ def to_schedule(table: Any, n: int) -> Schedule:
         found = _called(f"schedule {name}", _imported("schedule", name), {"n": n, **fields})
         if not all(hasattr(found, needed) for needed in ("n", "active", "describe")):
             raise InputError("schedule", name, "a class with n, active(seed, round) and describe(rounds)")
-        object.__setattr__(found, "recipe", {"name": name, **fields})  # schedules are frozen records
+        # Schedules are frozen records.
+        object.__setattr__(found, "recipe", {"name": _from_anywhere(name), **fields})
         return found  # type: ignore[no-any-return]
     schedule: Schedule = build("schedule", _ALL_SCHEDULES, name, {"n": n, **fields})
     return schedule
 
 
-def to_rate(table: Any) -> float | Callable[[int], float]:
+def to_rate(table: Any, rounds: int = 0) -> float | Callable[[int], float]:
+    """The rate, which must say something of so many rounds."""
     if isinstance(table, list):
-        return PerRound(table)
+        if len(table) < rounds:
+            raise InputError("eta_l", f"{len(table)} values", f"a value for each of {rounds} rounds")
+        return PerRound([real("eta_l", value, above=0) for value in table])
     if not isinstance(table, Mapping):
         return table  # type: ignore[no-any-return]  # a number, or what Options refuses
     _refuse_digest("eta_l", table)
@@ -335,6 +339,12 @@ def _from_file(path: Path) -> ModuleType:
 
 _FILES: dict[str, str] = {}
 """where modules that have no name of their own were read from"""
+
+
+def _from_anywhere(name: str) -> str:
+    """`file.py:thing` by the whole path: a run may be resumed from another folder."""
+    where, _, thing = name.partition(":")
+    return f"{Path(where).resolve()}:{thing}" if where.endswith(".py") else name
 
 
 def _imported(kind: str, name: str) -> Callable[..., Any]:

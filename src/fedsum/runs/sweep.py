@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks import InputError
+from ..checks import InputError, short
+from ..options import HOW
 from .config import Config, assigned
 from .execute import execute_quietly
 from .folder import CONFIG, read_toml, refuse_difference
@@ -30,6 +31,8 @@ from .recipes import Table
 from .standing import OVER, Standing, standing
 
 SWEEP = "sweep"
+SWEEP_FILE = "sweep.toml"
+"""what a sweep's folder keeps of the file it came from"""
 _ATTEMPTS = 3
 """times a run is begun again after its worker died under it"""
 _LOOK_EVERY = 0.5
@@ -72,7 +75,7 @@ def _axis(key: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
     """(label, settings) of each value; a key of several names takes rows of values that go together."""
     names = [name.strip() for name in key.split(",")]
     if not isinstance(values, list) or not values:
-        raise InputError(f"{SWEEP}.{key}", values, "a list of values")
+        raise InputError(f"{SWEEP}.{key}", values, "a list of at least one value")
     rows = values if len(names) > 1 else [[value] for value in values]
     for row in rows:
         if not isinstance(row, list) or len(row) != len(names):
@@ -160,11 +163,34 @@ def _before(run: Planned) -> Standing:
     return replace(standing(run.folder), reason="")
 
 
+def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
+    """A sweep may grow in its folder, but no other moves in: figures would show both."""
+    if not (folder / SWEEP_FILE).exists():
+        return
+    one, other = (
+        {key: value for key, value in each.items() if key not in (*HOW, SWEEP)}
+        for each in (read_toml(folder / SWEEP_FILE), table)
+    )
+    for key in [*other, *one]:
+        if one.get(key) != other.get(key):
+            accepted = f"the sweep in {folder} has {short(one.get(key))}; go on with that, or take another folder"
+            raise InputError(key, other.get(key), accepted)
+
+
+def not_begun(folder: Path) -> list[str]:
+    """The runs of a sweep's folder that have none of their own yet."""
+    if not (folder / SWEEP_FILE).exists():
+        return []
+    runs = expand(read_toml(folder / SWEEP_FILE), folder)
+    return [run.name for run in runs if not (run.folder / CONFIG).exists()]
+
+
 def best(runs: Sequence[Planned], stands: Mapping[str, Standing], by: str) -> Planned:
     """The run with the best last value: the highest accuracy, or the lowest of anything else."""
     values = {run.name: stands[run.name].last.get(by) for run in runs if stands[run.name].state == "finished"}
     found = {name: value for name, value in values.items() if value is not None}
     if not found:
-        raise InputError("by", by, "no finished run has this metric")
+        known = sorted({name for run in runs for name in stands[run.name].last})
+        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(known) or 'none'}")
     chosen = (max if by.endswith("accuracy") else min)(found, key=lambda name: found[name])
     return next(run for run in runs if run.name == chosen)
