@@ -356,10 +356,11 @@ def test_a_folder_has_one_sweep_which_may_grow(tmp_path, fedsum):
     assert tomllib.loads((tmp_path / "here/sweep.toml").read_text())["sweep"]["seed"] == [0, 1]
 
 
-def test_runs_that_were_not_begun_are_told(tmp_path, fedsum):
+def test_runs_that_were_not_begun_are_told(tmp_path, fedsum, monkeypatch):
     written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
     assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
     shutil.rmtree(tmp_path / "here/seed=1")
+    monkeypatch.setattr(config.Config, "of", None)  # nothing is made to tell it: that might fetch data
     code, out, _ = fedsum("show", "here")
     assert (code, "1 of 2 runs finished" in out, "new" in out) == (0, True, True)
     assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "new"

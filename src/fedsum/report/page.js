@@ -593,7 +593,7 @@ function buildRuns() {
     ` ${titleOf(run)}: round ${run.round} of ${run.rounds}${run.reason ? "; " + run.reason : ""}`))));
   host.append(el("h3", {}, "Missing"));
   if (!D.missing.length) host.append(el("p", { class: "note" }, "Nothing: every algorithm was run under every pattern with every seed."));
-  else host.append(el("p", { class: "note" }, "No such run is in the folder, though everything around it is."),
+  else host.append(el("p", { class: "note" }, "Not in the folder, though they belong to what is."),
     el("ul", { id: "missing" }, ...D.missing.map((text) => el("li", {}, text))));
   host.append(el("h3", {}, "Configuration and command"));
   const all = el("details", { id: "all-runs" }, el("summary", {}, count(D.runs.length, "run")));

@@ -51,6 +51,13 @@ class Planned:
 
 def expand(table: Mapping[str, Any], folder: Path) -> list[Planned]:
     """All runs of a file, each checked; a file without lists is a single run in the folder itself."""
+    runs = _expanded(table, folder)
+    for run in runs:
+        Config.of(run.table)
+    return runs
+
+
+def _expanded(table: Mapping[str, Any], folder: Path) -> list[Planned]:
     base = {key: value for key, value in table.items() if key != SWEEP}
     axes = table.get(SWEEP, {})
     if not isinstance(axes, Mapping):
@@ -66,7 +73,6 @@ def expand(table: Mapping[str, Any], folder: Path) -> list[Planned]:
         name = ",".join(label for label, _ in combination)
         if name in runs:
             raise InputError(SWEEP, name, "the same values twice")
-        Config.of(changed)
         runs[name] = Planned(name, changed, folder / name, chosen)
     return list(runs.values())
 
@@ -181,7 +187,8 @@ def not_begun(folder: Path) -> list[str]:
     """The runs of a sweep's folder that have none of their own yet."""
     if not (folder / SWEEP_FILE).exists():
         return []
-    runs = expand(read_toml(folder / SWEEP_FILE), folder)
+    # Checked when they were planned; to do it again might fetch the data of those that are over.
+    runs = _expanded(read_toml(folder / SWEEP_FILE), folder)
     return [run.name for run in runs if not (run.folder / CONFIG).exists()]
 
 
