@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from fedsum import InputError
 from fedsum.experiments import EXPERIMENTS, availability, experiment
+from fedsum.report import grids
 from fedsum.report.collect import collect
 from fedsum.report.delay import delays, line, rank_correlation
 from fedsum.runs.config import Config
@@ -102,6 +104,22 @@ def test_heterogeneity_is_drawn_without_training(fedsum, tmp_path):
     assert code == 0
     assert (tmp_path / "bars/heterogeneity.png").read_bytes()[:4] == b"\x89PNG"
     assert not list((tmp_path / "bars").rglob("config.toml"))
+
+
+def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(grids, "bars", lambda counts: drawn.extend(counts) or Figure())
+    split = ("--set", "task.alpha=100")
+    assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars", *split)[0] == 0
+    assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--set", "task.partition=iid")[0] == 0
+    assert drawn == ["digits, Dirichlet(100)", "digits, iid"]
+
+
+def test_the_zoom_is_on_the_rounds_that_were_evaluated_one_by_one(fedsum, monkeypatch):
+    seen = []
+    monkeypatch.setattr(grids, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
+    assert fedsum("reproduce", "bias", "--scale", "small", "--rounds", "12", "--set", "eval_last=5")[0] == 0
+    assert seen == [None, None, 5]
 
 
 def test_availability_follows_the_labels():

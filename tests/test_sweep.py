@@ -298,6 +298,21 @@ def test_include_and_set(tmp_path):
         config.read(tmp_path / "loop.toml")
 
 
+@pytest.mark.parametrize(
+    ("eta_l", "message"),
+    [
+        ([0.1, 0.2], "eta_l = '2 values': a value for each of 150 rounds"),
+        ([0.1] * 149 + ["a"], "eta_l = 'a'"),
+        ([0.1] * 149 + [-1.0], "eta_l = -1.0"),
+    ],
+)
+def test_rates_in_a_list_are_checked_beforehand(eta_l, message):
+    with pytest.raises(InputError) as caught:
+        config.Config.of(tomllib.loads(SMALL) | {"eta_l": eta_l})
+    assert message in str(caught.value)
+    config.Config.of(tomllib.loads(SMALL) | {"eta_l": [0.1] * 150})
+
+
 def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     written(tmp_path / "base.toml", SMALL)
     grid = """include = "base.toml"
@@ -401,6 +416,12 @@ def test_run_show_and_resume(tmp_path, fedsum):
     assert (code, "no config.toml is below it" in error) == (2, True)
     code, out, _ = fedsum("run", "settings")
     assert (code, "global learning rate" in out) == (0, True)
+
+
+def test_a_run_that_diverges_says_so_once(tmp_path, fedsum):
+    written(tmp_path / "one.toml", SMALL)
+    code, out, error = fedsum("run", "one.toml", "--set", "eta_l=1e30")
+    assert (code, "diverged" in out, error) == (0, True, "")
 
 
 def test_ctrl_c_on_the_command_line(tmp_path):
