@@ -10,7 +10,8 @@ from ..console import Json, out, print_path
 from ..files import written_whole
 from ..runs import config
 from ..runs.commands import Board, Gpus, Jobs, Keep, Ray, Set, do
-from ..runs.sweep import SWEEP, best, expand
+from ..runs.config import SWEEP
+from ..runs.sweep import best, expand
 from . import EXPERIMENTS, experiment
 
 _LAST = 160

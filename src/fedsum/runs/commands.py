@@ -17,6 +17,7 @@ from ..console import Json, err, figure, out, print_path
 from ..options import Options
 from ..report.labels import LABELS
 from . import config as configs
+from .config import SWEEP
 from .display import RunDisplay, SweepDisplay
 from .execute import execute
 from .folder import CONFIG, read_toml, toml_text
@@ -24,7 +25,7 @@ from .interrupt import Stopped
 from .pools import LocalPool, Pool, RayPool
 from .recipes import Table, complete_task
 from .standing import Standing, run_folders, standing
-from .sweep import SWEEP, SWEEP_FILE, Planned, best, expand, not_begun, refuse_another, run_all, standings
+from .sweep import SWEEP_FILE, Planned, best, expand, not_begun, refuse_another, run_all, standings
 
 _INTERRUPTED, _FAILED = 130, 1
 

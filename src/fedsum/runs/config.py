@@ -30,6 +30,8 @@ from .recipes import Table
 
 PARTS = ("task", "algorithm", "schedule")
 KEYS = (*PARTS, *(field.name for field in fields(Options)))
+SWEEP = "sweep"
+"""lists of values, every combination a run"""
 ENVIRONMENT = "environment"
 """what a run's folder notes besides, and nobody has to repeat"""
 _DEEPEST = 8
@@ -183,7 +185,7 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> Table:
 
 def _refuse_swept(table: Mapping[str, Any], key: str, text: str) -> None:
     """A setting that every run of the sweep would overwrite is not one that was changed."""
-    axes = table.get("sweep")
+    axes = table.get(SWEEP)
     for axis in axes if isinstance(axes, Mapping) else ():
         for name in (each.strip() for each in axis.split(",")):
             if key == name or key.startswith(f"{name}."):

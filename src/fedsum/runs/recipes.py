@@ -7,14 +7,10 @@ be compared with what a script brings again, but not rebuilt from the file alone
 import dataclasses
 import functools
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -28,6 +24,7 @@ from ..rates import RATES, InverseSqrt, PerRound
 from ..registry import build
 from ..tasks import BaseTask, Quadratic, Task, vision
 from ..tasks.data import SOURCES
+from .imported import from_anywhere, imported, where
 
 Table = dict[str, Any]
 _MOST_NUMBERS = 10_000
@@ -131,7 +128,7 @@ def _of_object(thing: Any, table: Mapping[str, type], rounds: int) -> Table:
 def _name(cls: type, table: Mapping[str, type]) -> str:
     """The name in the table, or where to import the class from."""
     known = next((name for name, found in table.items() if found is cls), None)
-    return known or f"{_FILES.get(cls.__module__, cls.__module__)}:{cls.__qualname__}"
+    return known or where(cls)
 
 
 def _plain(value: Any, rounds: int) -> Any:
@@ -199,7 +196,7 @@ def _digest(digest: Any, value: Any) -> None:
 def to_task(table: Any) -> BaseTask:
     name, fields = _split("task", table)
     _refuse_digest("task", fields)
-    make = _imported("task", name) if ":" in name else TASKS.get(name)
+    make = imported("task", name) if ":" in name else TASKS.get(name)
     if make is None:
         raise InputError("task", name, f"{nearest(name, TASKS)}; or file.py:function")
     arguments = fields if make is not vision else {"name": name, **fields}
@@ -207,7 +204,7 @@ def to_task(table: Any) -> BaseTask:
     if ":" in name:
         if not all(hasattr(task, needed) for needed in ("n", "init", "gradients", "evaluate")):
             raise InputError("task", name, f"a function that returns a task, not {type(task).__name__}")
-        task.recipe = {"name": _from_anywhere(name), **fields}  # type: ignore[attr-defined]
+        task.recipe = {"name": from_anywhere(name), **fields}  # type: ignore[attr-defined]
     return task
 
 
@@ -216,7 +213,7 @@ def complete_task(table: Any) -> Table:
     name, fields = _split("task", table)
     make = TASKS.get(name)
     if make is None:
-        return {"name": _from_anywhere(name), **fields}
+        return {"name": from_anywhere(name), **fields}
     defaults = {each.name: each.default for each in inspect.signature(make).parameters.values()}
     filled = defaults | {"name": name} | fields
     if make is vision:
@@ -237,7 +234,7 @@ def to_algorithm(table: Any) -> Algorithm:
     name, fields = _split("algorithm", table)
     if ":" not in name:
         return build("algorithm", ALGORITHMS, name, fields)
-    found = _called(f"algorithm {name}", _imported("algorithm", name), fields)
+    found = _called(f"algorithm {name}", imported("algorithm", name), fields)
     if not isinstance(found, Algorithm):
         raise InputError("algorithm", name, "a class derived from fedsum.Algorithm")
     return found
@@ -251,11 +248,11 @@ def to_schedule(table: Any, n: int) -> Schedule:
     _refuse_digest("schedule", fields)
     fields = {key: _function_or_value(key, value) for key, value in fields.items()}
     if ":" in name:
-        found = _called(f"schedule {name}", _imported("schedule", name), {"n": n, **fields})
+        found = _called(f"schedule {name}", imported("schedule", name), {"n": n, **fields})
         if not all(hasattr(found, needed) for needed in ("n", "active", "describe")):
             raise InputError("schedule", name, "a class with n, active(seed, round) and describe(rounds)")
         # Schedules are frozen records.
-        object.__setattr__(found, "recipe", {"name": _from_anywhere(name), **fields})
+        object.__setattr__(found, "recipe", {"name": from_anywhere(name), **fields})
         return found  # type: ignore[no-any-return]
     schedule: Schedule = build("schedule", _ALL_SCHEDULES, name, {"n": n, **fields})
     return schedule
@@ -315,46 +312,3 @@ def _called(what: str, make: Callable[..., Any], arguments: Table) -> Any:
         if each.default is each.empty and each.name not in arguments and each.kind is not inspect.Parameter.VAR_KEYWORD:
             raise InputError(f"{what}: {each.name}", None, "is required")
     return make(**arguments)
-
-
-def _from_file(path: Path) -> ModuleType:
-    name = f"fedsum_from_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name not in sys.modules:
-        import cloudpickle
-
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no file {path}")
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        # Worker processes cannot import it by this name.
-        cloudpickle.register_pickle_by_value(module)
-        _FILES[name] = str(path)
-    return sys.modules[name]
-
-
-_FILES: dict[str, str] = {}
-"""where modules that have no name of their own were read from"""
-
-
-def _from_anywhere(name: str) -> str:
-    """`file.py:thing` by the whole path: a run may be resumed from another folder."""
-    where, _, thing = name.partition(":")
-    return f"{Path(where).resolve()}:{thing}" if where.endswith(".py") else name
-
-
-def _imported(kind: str, name: str) -> Callable[..., Any]:
-    """What `file.py:thing` or `package.module:thing` names."""
-    where, _, thing = name.partition(":")
-    try:
-        module = _from_file(Path(where).resolve()) if where.endswith(".py") else importlib.import_module(where)
-        found = getattr(module, thing)
-    except (ImportError, OSError, AttributeError, ValueError, SyntaxError) as error:
-        raise InputError(kind, name, f"file.py:thing or module:thing that can be imported ({error})") from error
-    if not callable(found):
-        raise InputError(kind, name, f"something to call, not {type(found).__name__}")
-    return found  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..checks import InputError, short
 from ..options import HOW
-from .config import Config, assigned
+from .config import SWEEP, Config, assigned
 from .execute import execute_quietly
 from .folder import CONFIG, read_toml, refuse_difference
 from .interrupt import stop_requests
@@ -30,7 +30,6 @@ from .pools import Pool
 from .recipes import Table
 from .standing import OVER, Standing, standing
 
-SWEEP = "sweep"
 SWEEP_FILE = "sweep.toml"
 """what a sweep's folder keeps of the file it came from"""
 _ATTEMPTS = 3
