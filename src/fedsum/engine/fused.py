@@ -1,10 +1,10 @@
 """A sequential network of a whole cohort with our own kernels, where they know all of its layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from ..tasks import BaseTask, Task
 from ..tasks.transforms import Augment, Standardize
 
 if TYPE_CHECKING:
+    from .conv_pool import Framed
     from .layers import Convolution, Layer, Parameters
 
 Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -23,9 +24,11 @@ _MOST_CHANNELS = 64
 _ALIGNED = 32
 """rows begin at multiples of so many numbers: matrix products of other rows are half as fast"""
 _PREPARED_SHARE = 0.05
-"""of the free memory, for all samples as the network takes them"""
-_ALL_PREPARED = "_all_prepared"
+"""of the free memory, for all samples of a set as the network takes them"""
+_PREPARED = "_prepared_sets"
 """where a task keeps them, for whatever else is done with it"""
+_ACTIVATIONS = 4
+"""what our kernels keep of a network's values at a time, in sizes of its input"""
 
 
 def steps(task: BaseTask) -> Steps | None:
@@ -41,7 +44,7 @@ def steps(task: BaseTask) -> Steps | None:
         return None
     from .layers import cross_entropy_slope, take_step, values_after, write_gradients
 
-    samples = _samples(task)
+    samples = _samples(task, layers)
 
     @torch.no_grad()
     def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
@@ -85,25 +88,41 @@ def _trains_as_a_task(task: Task) -> bool:
     return plain and labels and int(task.targets.min()) >= 0
 
 
-def _samples(task: Task) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """`task.samples`; where all inputs fit as the network takes them, they are prepared once."""
-    if task.augment is not None or task.prepare is None:
+def _samples(task: Task, layers: "list[Layer]") -> "Callable[[Tensor], tuple[Tensor | Framed, Tensor]]":
+    """`task.samples`; where convolutions come first and all inputs fit, these are made what they read once."""
+    images = None if task.augment is not None else _framed(task, task.inputs, layers)
+    if images is None:
         return task.samples
-    kept = vars(task)
-    if _ALL_PREPARED not in kept:
-        free, _ = torch.cuda.mem_get_info(task.device)
-        if task.inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
-            return task.samples
-        kept[_ALL_PREPARED] = task._prepared(task.inputs)
-    inputs = kept[_ALL_PREPARED]
-    return lambda batch: (inputs[batch], task.targets[batch])
+    return lambda batch: (images.of_clients(batch), task.targets[batch])
+
+
+def _framed(task: Task, inputs: Tensor, layers: "list[Layer]") -> "Framed | None":
+    """All inputs of a set as convolutions read them, made once; None if no convolution is first, or they do not fit."""
+    from .conv_pool import Framed
+    from .layers import Convolutions
+
+    # What a preparation of the user's makes of all may not be what it makes of a batch.
+    plain = type(task.prepare) in (NoneType, Standardize) and type(task)._prepared is Task._prepared
+    if not plain or not isinstance(layers[0], Convolutions):
+        return None
+    kept: list[tuple[Tensor, Framed]] = vars(task).setdefault(_PREPARED, [])
+    for known, images in kept:
+        if known is inputs:
+            return images
+    free, _ = torch.cuda.mem_get_info(task.device)
+    # Prepared they are float32, for a while.
+    if inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
+        return None
+    kept.append((inputs, Framed.all_of(task._prepared(inputs))))
+    return kept[-1][1]
 
 
 def evaluation(task: BaseTask) -> Evaluation:
     """`task.evaluate`, with our kernels where they are asked for and know the network."""
     if not isinstance(task, Task) or not _ours(task):
         return task.evaluate
-    if type(task).evaluate is not Task.evaluate or type(task)._outputs is not Task._outputs:
+    own = ("evaluate", "_outputs", "_all_outputs")
+    if any(getattr(type(task), name) is not getattr(Task, name) for name in own):
         return task.evaluate
     layers, _ = _layers(task, task._judging)
     if not layers:
@@ -112,10 +131,18 @@ def evaluation(task: BaseTask) -> Evaluation:
 
     channels = task.inputs.shape[1]
 
-    def outputs(x: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(x: Tensor, inputs: Tensor) -> Iterator[tuple[slice, Tensor]]:
         if inputs.shape[1] != channels:  # not what the network takes: torch says so
-            return task._outputs(x, inputs)  # type: ignore[no-any-return]
-        return values_after(layers, inputs[None], _parameters(task, x[None]))[0][0]
+            yield from task._all_outputs(x, inputs)
+            return
+        images, at = _framed(task, inputs, layers), _parameters(task, x[None])
+        for chunk in task._chunks(len(inputs), _ACTIVATIONS):
+            if images is None:
+                some: Any = task._prepared(inputs[chunk])[None]
+            else:
+                numbers = torch.arange(chunk.start, min(chunk.stop, len(inputs)), device=task.device)
+                some = images.of_clients(numbers[None])
+            yield chunk, values_after(layers, some, at)[0][0]
 
     return partial(task.evaluate, outputs=outputs)
 

@@ -4,7 +4,7 @@ A pooled pixel sees a patch of 4x4 pixels; its four pixels are p = 0..3, those o
 Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
 
 Factors are float16: the ten bits that tf32 has, at half the traffic, and legible across pixels without a transposition.
-Images, filters and slopes are scaled by a power of two for each client, to lie within its range.
+A power of two for each client, its unit, lets them use the whole range: what is stored is below 2^15.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -17,12 +17,20 @@ _DEAD = tl.constexpr(DEAD)
 TINY = 0x00800000
 """the bits of the smallest float32 that can be divided by"""
 _TINY = tl.constexpr(TINY)
+_LEAST = tl.constexpr(2.0**-100)
+_MOST = tl.constexpr(2.0**126)
 
 
 @triton.jit
 def _power(x):
     """The power of two below x, which is positive and no subnormal."""
     return (x.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _unit(bound):
+    """A power of two that brings what is not above the bound below 2^15."""
+    return _power(tl.minimum(tl.maximum(bound, _LEAST), _MOST)) * (1.0 / 16384.0)
 
 
 @triton.jit
@@ -49,14 +57,14 @@ def spread(
     weight, strength, wide, taps, s_client, ins, outs,
     IN: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Filters [C, outs, ins, 3, 3] over the patch, [C, 4, OUT, 16, IN], and tap by tap, [C, 9, IN, OUT]."""
+    """Filters [C, outs, ins, 3, 3] over the patch, [C, 4, 16, IN, OUT], and tap by tap, [C, 9, IN, OUT]."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    i, q, o, p = n % IN, n // IN % 16, n // (16 * IN) % OUT, n // (16 * IN * OUT)
+    o, i, q, p = n % OUT, n // OUT % IN, n // (IN * OUT) % 16, n // (16 * IN * OUT)
     y, x = q // 4 - p // 2, q % 4 - p % 2
     there = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
     w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=there, other=0.0)
-    w = (w / _power(tl.load(strength + client))).to(tl.float16)
+    w = (w / _unit(tl.load(strength + client))).to(tl.float16)
     tl.store(wide + client * (64 * IN * OUT) + n, w, mask=p < 4)
     # The first of the four pixels has the taps as they are.
     tap = (p == 0) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
@@ -67,7 +75,7 @@ def spread(
 def gathered(
     filters, biases, weight, bias,
     s_weight, s_bias, ins, outs,
-    IN: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
+    IN: tl.constexpr, OUT: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What `filter_gradient` left of each client, shares and pixels summed: [C, outs, ins, 3, 3] and [C, outs]."""
     client = tl.program_id(1).to(tl.int64)
@@ -82,34 +90,51 @@ def gathered(
             total += tl.load(filters + ((share * 4 + p) * 16 + q) * (IN * OUT), mask=there, other=0.0)
     tl.store(weight + client * s_weight + (o * ins + i) * 9 + tap, total, mask=there)
     if tl.program_id(0) == 0:
-        c = tl.arange(0, OUT_BLOCK)
-        shift = tl.zeros((OUT_BLOCK,), tl.float32)
+        c = tl.arange(0, OUT)
+        shift = tl.zeros((OUT,), tl.float32)
         for share in range(SHARES):
-            shift += tl.load(biases + (client * SHARES + share) * OUT + c, mask=c < outs, other=0.0)
+            shift += tl.load(biases + (client * SHARES + share) * OUT + c)
         tl.store(bias + client * s_bias + c, shift, mask=c < outs)
 
 
 @triton.jit
-def largest(values, code, most, numbers, MASKED: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest magnitude of each client; of slopes, only of those that ReLU lets pass."""
+def largest(values, most, numbers, BLOCK: tl.constexpr):
+    """The largest magnitude of each client."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = _magnitude(tl.load(values + client * numbers + n, mask=n < numbers, other=0.0))
-    if MASKED:
-        c = tl.load(code + client * numbers + n, mask=n < numbers, other=_DEAD)
-        v = tl.where(c == _DEAD, 0, v)
     tl.atomic_max(most + client, tl.max(v, 0))
 
 
 @triton.jit
-def _patches(images, b, u, v, inside, k, height, width, s_image, s_row, s_column, s_channel, IN: tl.constexpr):
-    """The numbers k of the patches under the pooled pixels (b, u, v), zero outside the image."""
-    q, i = k // IN, k % IN
-    y = 2 * u[:, None] + (q // 4)[None, :] - 1
-    x = 2 * v[:, None] + (q % 4)[None, :] - 1
-    there = inside[:, None] & (q < 16)[None, :] & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    at = b[:, None] * s_image + y * s_row + x * s_column + i[None, :] * s_channel
-    return tl.load(images + at, mask=there, other=0.0)
+def steepest(slope, code, most, numbers, outs, area, OUT: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest slope [C, B, outs, area] of each client that ReLU lets pass, whose codes are [C, B, area, OUT]."""
+    client = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < numbers
+    v = _magnitude(tl.load(slope + client * numbers + n, mask=there, other=0.0))
+    at = (n // (area * outs) * area + n % area) * OUT + n // area % outs
+    c = tl.load(code + client * (numbers // outs * OUT) + at, mask=there, other=_DEAD)
+    tl.atomic_max(most + client, tl.max(tl.where(c == _DEAD, 0, v), 0))
+
+
+@triton.jit
+def as_factors(
+    slope, code, most, factors, unit, pixels, outs, area,
+    OUT: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    """Of slopes [C, B, outs, area]: factors [C, B, area, OUT], zero where ReLU stops them."""
+    client = tl.program_id(1).to(tl.int64)
+    m, o = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, OUT)
+    inside = (m < pixels)[:, None]
+    to = _unit(tl.load(most + client))
+    near = client * pixels * OUT + m[:, None] * OUT + o[None, :]
+    far = client * pixels * outs + ((m // area * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
+    c = tl.load(code + near, mask=inside, other=_DEAD)
+    g = tl.load(slope + far, mask=inside & (o < outs)[None, :], other=0.0)
+    tl.store(factors + near, (tl.where(c == _DEAD, 0.0, g) / to).to(tl.float16), mask=inside)
+    if tl.program_id(0) == 0:
+        tl.store(unit + client, to)
 
 
 @triton.jit
@@ -120,84 +145,102 @@ def _pixels(first, pixels, height, width, PIXELS: tl.constexpr):
 
 
 @triton.jit
+def _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED: tl.constexpr):
+    """Where each pixel's image begins: those in a frame of zeros are taken by their numbers."""
+    if FRAMED:
+        return images + tl.load(numbers + client * batch + b, mask=inside, other=0) * s_image
+    return images + client * s_client + b * s_image
+
+
+@triton.jit
+def _larger(best, a, left: tl.constexpr):
+    """The larger of two float32 as integers that order like positive numbers; the last bits say which it was."""
+    return tl.maximum(best, (a.to(tl.int32, bitcast=True) & -4) | left)
+
+
+@triton.jit
 def forward(
-    images, spread, bias, seed, largest, strength, pooled, code, top,
-    pixels, height, width, s_client, s_image, s_row, s_column, s_channel, s_bias, outs, kept,
-    IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
-    WHOLE: tl.constexpr, DROPS: tl.constexpr,
+    images, numbers, spread, bias, seed, unit, most, strength, pooled, code, top, unit_out,
+    pixels, height, width, s_client, s_image, s_row, batch, s_bias, outs, kept,
+    IN: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
+    FRAMED: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr, DROPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     m, inside, b, u, v = _pixels(tl.program_id(0) * PIXELS, pixels, height, width, PIXELS)
-    images += client * s_client
-    k, o = tl.arange(0, IN_BLOCK), tl.arange(0, OUT_BLOCK)
-    w = spread + client * (64 * IN * OUT) + o[:, None] * (16 * IN) + k[None, :]
+    o = tl.arange(0, OUT)
     P: tl.constexpr = 16 * IN * OUT
-    a0 = tl.zeros((PIXELS, OUT_BLOCK), tl.float32)
+    spread += client * (4 * P)
+    a0 = tl.zeros((PIXELS, OUT), tl.float32)
     a1, a2, a3 = a0, a0, a0
-    wide = _power(tl.load(largest + client))
-    narrow = 1.0 / wide
-    strong = _power(tl.load(strength + client))
-    if WHOLE:
-        A = _patches(images, b, u, v, inside, k, height, width, s_image, s_row, s_column, s_channel, IN)
-        A = (A * narrow).to(tl.float16)
-        in_w = (o < OUT)[:, None] & (k < 16 * IN)[None, :]
-        a0 = tl.dot(A, tl.load(w, mask=in_w, other=0.0).T, a0)
-        a1 = tl.dot(A, tl.load(w + P, mask=in_w, other=0.0).T, a1)
-        a2 = tl.dot(A, tl.load(w + 2 * P, mask=in_w, other=0.0).T, a2)
-        a3 = tl.dot(A, tl.load(w + 3 * P, mask=in_w, other=0.0).T, a3)
+    image = _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED)
+    if WHOLE:  # in a frame, so that a row of the patch lies together
+        k = tl.arange(0, 16 * IN)
+        at = (image + 2 * u * s_row + 2 * v * IN)[:, None] + (k // (4 * IN) * s_row + k % (4 * IN))[None, :]
+        A = tl.load(at, mask=inside[:, None], other=0.0)
+        w = spread + k[:, None] * OUT + o[None, :]
+        a0 = tl.dot(A, tl.load(w), a0)
+        a1 = tl.dot(A, tl.load(w + P), a1)
+        a2 = tl.dot(A, tl.load(w + 2 * P), a2)
+        a3 = tl.dot(A, tl.load(w + 3 * P), a3)
     else:
-        in_w = (o < OUT)[:, None] & (k < IN)[None, :]
-        for q in tl.static_range(16):
-            y, x = 2 * u + (q // 4 - 1), 2 * v + (q % 4 - 1)
-            there = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-            at = (b * s_image + y * s_row + x * s_column)[:, None] + k[None, :] * s_channel
-            A = tl.load(images + at, mask=there[:, None] & (k < IN)[None, :], other=0.0)
-            A = (A * narrow).to(tl.float16)
-            if q // 4 < 3:
-                if q % 4 < 3:
-                    a0 = tl.dot(A, tl.load(w + q * IN, mask=in_w, other=0.0).T, a0)
-                if q % 4 > 0:
-                    a1 = tl.dot(A, tl.load(w + P + q * IN, mask=in_w, other=0.0).T, a1)
-            if q // 4 > 0:
-                if q % 4 < 3:
-                    a2 = tl.dot(A, tl.load(w + 2 * P + q * IN, mask=in_w, other=0.0).T, a2)
-                if q % 4 > 0:
-                    a3 = tl.dot(A, tl.load(w + 3 * P + q * IN, mask=in_w, other=0.0).T, a3)
-    shift = tl.load(bias + client * s_bias + o, mask=o < outs, other=0.0)[None, :]
-    a0 = a0 * strong * wide + shift
-    a1 = a1 * strong * wide + shift
-    a2 = a2 * strong * wide + shift
-    a3 = a3 * strong * wide + shift
-    at = m[:, None] * OUT + o[None, :]
+        i = tl.arange(0, IN)
+        frame: tl.constexpr = 0 if FRAMED else 1
+        at = (image + (2 * u - frame) * s_row + (2 * v - frame) * IN)[:, None] + i[None, :]
+        w = spread + i[:, None] * OUT + o[None, :]
+        for q in tl.range(16, num_stages=STAGES):
+            dy, dx = q // 4, q % 4
+            there = inside
+            if not FRAMED:
+                there = there & (2 * u + dy >= 1) & (2 * u + dy <= height) & (2 * v + dx >= 1) & (2 * v + dx <= width)
+            A = tl.load(at + dy * s_row + dx * IN, mask=there[:, None], other=0.0)
+            a0 = tl.dot(A, tl.load(w + q * (IN * OUT)), a0)
+            a1 = tl.dot(A, tl.load(w + (16 + q) * (IN * OUT)), a1)
+            a2 = tl.dot(A, tl.load(w + (32 + q) * (IN * OUT)), a2)
+            a3 = tl.dot(A, tl.load(w + (48 + q) * (IN * OUT)), a3)
+    shift = tl.load(bias + client * s_bias + o, mask=o < outs, other=0.0)
+    strong = tl.load(strength + client)
+    by = _unit(strong) * tl.load(unit + client)
+    a0 = a0 * by + shift[None, :]
+    a1 = a1 * by + shift[None, :]
+    a2 = a2 * by + shift[None, :]
+    a3 = a3 * by + shift[None, :]
     if DROPS:
-        r0, r1, r2, r3 = tl.rand4x(tl.load(seed) + client, at)
+        r0, r1, r2, r3 = tl.rand4x(tl.load(seed) + client, m[:, None] * OUT + o[None, :])
         a0 = tl.where(r0 < kept, a0 / kept, 0.0)
         a1 = tl.where(r1 < kept, a1 / kept, 0.0)
         a2 = tl.where(r2 < kept, a2 / kept, 0.0)
         a3 = tl.where(r3 < kept, a3 / kept, 0.0)
-    # As torch does: the first of equals, and what is not a number wins.
-    more = (a1 > a0) | (a1 != a1)
-    which, best = tl.where(more, 1, 0), tl.where(more, a1, a0)
-    more = (a2 > best) | (a2 != a2)
-    which, best = tl.where(more, 2, which), tl.where(more, a2, best)
-    more = (a3 > best) | (a3 != a3)
-    which, best = tl.where(more, 3, which), tl.where(more, a3, best)
-    dead = best <= 0.0
-    out = inside[:, None] & (o < OUT)[None, :]
-    pooled += client * pixels * OUT
-    code += client * pixels * OUT
-    best = tl.where(dead, 0.0, best)
-    tl.store(pooled + at, best, mask=out)
-    tl.atomic_max(top + client, tl.max(tl.max(tl.where(out, _magnitude(best), 0), 1), 0))
-    tl.store(code + at, tl.where(dead, _DEAD, which).to(tl.int8), mask=out)
+    # As torch does: the first of equals, and what is not a number wins. ReLU leaves only the positive ones, which order
+    # as integers do; two of their 23 bits say which of the four it was.
+    best = _larger(_larger(_larger(_larger(0, a0, 3), a1, 2), a2, 1), a3, 0)
+    any_of = a0 + a1 + a2 + a3
+    best = tl.where(any_of != any_of, 0x7FFFFFFF, best)
+    dead = best < 4
+    which = tl.where(dead, _DEAD, 3 - (best & 3)).to(tl.int8)
+    value = (best & -4).to(tl.float32, bitcast=True)
+    real = inside[:, None] & (o < outs)[None, :]
+    tl.atomic_max(top + client, tl.max(tl.max(tl.where(real, _magnitude(value), 0), 1), 0))
+    near = client * pixels * OUT + m[:, None] * OUT + o[None, :]
+    tl.store(code + near, which, mask=inside[:, None])
+    if LAST:
+        area = (height // 2) * (width // 2)
+        far = client * pixels * outs + ((b * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
+        tl.store(pooled + far, value, mask=real)
+    else:
+        # Not to be exceeded by any sum; the largest itself would be known too late.
+        shift = tl.max(_magnitude(shift), 0).to(tl.float32, bitcast=True)
+        to = _unit((9 * IN * strong * tl.load(most + client) + shift) / kept)
+        tl.store(pooled + near, (value / to).to(tl.float16), mask=inside[:, None])
+        if tl.program_id(0) == 0:
+            tl.store(unit_out + client, to)
 
 
 @triton.jit
 def filter_gradient(
-    images, code, slope, largest, steepest, filters, biases,
-    pixels, height, width, s_client, s_image, s_row, s_column, s_channel, kept,
-    IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
-    STRIP: tl.constexpr, TURNS: tl.constexpr,
+    images, numbers, code, slope, unit, steep, filters, biases,
+    pixels, height, width, s_client, s_image, s_row, batch, kept,
+    IN: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr, STRIP: tl.constexpr, TURNS: tl.constexpr,
+    FRAMED: tl.constexpr,
 ):  # fmt: skip
     """The gradient of `spread` over a share of the pixels: all of it, or what two pixels have on a row of the patch.
 
@@ -207,53 +250,50 @@ def filter_gradient(
     shares = tl.num_programs(0)
     p = z // 3 * 2  # the upper two pixels of the four, or the lower two; each has taps on three rows of the patch
     strip = z // 3 + z % 3
-    images += client * s_client
     slope += client * pixels * OUT
     code += client * pixels * OUT
-    k, o = tl.arange(0, IN_BLOCK), tl.arange(0, OUT_BLOCK)
-    q, i = strip * STRIP + k // IN, k % IN
-    offset = (q // 4 - 1) * s_row + (q % 4 - 1) * s_column + i * s_channel
-    w0 = tl.zeros((IN_BLOCK, OUT_BLOCK), tl.float32)
+    k, o = tl.arange(0, STRIP * IN), tl.arange(0, OUT)
+    frame: tl.constexpr = 0 if FRAMED else 1
+    dy, dx = strip * (STRIP // 4) + k // (4 * IN), k // IN % 4
+    offset = (dy - frame) * s_row - frame * IN + k % (4 * IN)
+    w0 = tl.zeros((STRIP * IN, OUT), tl.float32)
     w1, w2, w3 = w0, w0, w0
-    shift = tl.zeros((OUT_BLOCK,), tl.float32)
-    wide, steep = _power(tl.load(largest + client)), _power(tl.load(steepest + client))
-    narrow, flat = 1.0 / wide, 1.0 / steep
+    shift = tl.zeros((OUT,), tl.float32)
     for turn in range(TURNS):
         m, inside, b, u, v = _pixels((turn * shares + share) * PIXELS, pixels, height, width, PIXELS)
         at = m[:, None] * OUT + o[None, :]
-        out = inside[:, None] & (o < OUT)[None, :]
-        g = tl.load(slope + at, mask=out, other=0.0)
-        c = tl.load(code + at, mask=out, other=_DEAD)
-        y, x = 2 * u[:, None] + (q // 4 - 1)[None, :], 2 * v[:, None] + (q % 4 - 1)[None, :]
-        there = inside[:, None] & (k < STRIP * IN)[None, :] & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-        A = images + (b * s_image + 2 * u * s_row + 2 * v * s_column)[:, None] + offset[None, :]
-        A = (tl.load(A, mask=there, other=0.0) * narrow).to(tl.float16).T
-        g = tl.where(c == _DEAD, 0.0, g)
-        shift += tl.sum(g, 0)
-        g = (g * flat).to(tl.float16)
+        g = tl.load(slope + at, mask=inside[:, None], other=0.0)
+        c = tl.load(code + at, mask=inside[:, None], other=_DEAD)
+        image = _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED)
+        there = inside[:, None]
+        if not FRAMED:
+            y, x = 2 * u[:, None] + dy[None, :], 2 * v[:, None] + dx[None, :]
+            there = there & (y >= 1) & (y <= height) & (x >= 1) & (x <= width)
+        A = tl.load((image + 2 * u * s_row + 2 * v * IN)[:, None] + offset[None, :], mask=there, other=0.0).T
+        shift += tl.sum(tl.where(c == _DEAD, 0.0, g.to(tl.float32)), 0)
         w0 = tl.dot(A, tl.where(c == p, g, 0.0).to(tl.float16), w0)
         w1 = tl.dot(A, tl.where(c == p + 1, g, 0.0).to(tl.float16), w1)
         if STRIP == 16:
             w2 = tl.dot(A, tl.where(c == 2, g, 0.0).to(tl.float16), w2)
             w3 = tl.dot(A, tl.where(c == 3, g, 0.0).to(tl.float16), w3)
-    in_w = (k < STRIP * IN)[:, None] & (o < OUT)[None, :]
     part = client * shares + share
     to = filters + part * (64 * IN * OUT) + ((p * 16 + strip * STRIP) * IN + k)[:, None] * OUT + o[None, :]
-    wide = wide * (steep / kept)
-    tl.store(to, w0 * wide, mask=in_w)
-    tl.store(to + 16 * IN * OUT, w1 * wide, mask=in_w)
+    steep = tl.load(steep + client) / kept
+    by = tl.load(unit + client) * steep
+    tl.store(to, w0 * by)
+    tl.store(to + 16 * IN * OUT, w1 * by)
     if STRIP == 16:
-        tl.store(to + 32 * IN * OUT, w2 * wide, mask=in_w)
-        tl.store(to + 48 * IN * OUT, w3 * wide, mask=in_w)
+        tl.store(to + 32 * IN * OUT, w2 * by)
+        tl.store(to + 48 * IN * OUT, w3 * by)
     if z == 0:
-        tl.store(biases + part * OUT + o, shift / kept, mask=o < OUT)
+        tl.store(biases + part * OUT + o, shift * steep)
 
 
 @triton.jit
 def image_gradient(
-    taps, code, slope, steepest, strength, images,
+    taps, code, slope, steep, most, strength, images, top, unit_out,
     pixels, height, width, kept,
-    IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, OUT_BLOCK: tl.constexpr, PIXELS: tl.constexpr,
+    IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Of the four pixels under each pooled one, from its window and the eight around it; channels innermost."""
     client = tl.program_id(1).to(tl.int64)
@@ -261,20 +301,17 @@ def image_gradient(
     rows, columns = height // 2, width // 2
     slope += client * pixels * OUT
     code += client * pixels * OUT
-    i, o = tl.arange(0, IN_BLOCK), tl.arange(0, OUT_BLOCK)
+    i, o = tl.arange(0, IN_BLOCK), tl.arange(0, OUT)
     w = taps + client * (9 * IN * OUT) + i[:, None] * OUT + o[None, :]
-    in_w = (i < IN)[:, None] & (o < OUT)[None, :]
+    in_w = (i < IN)[:, None]
     a0 = tl.zeros((PIXELS, IN_BLOCK), tl.float32)
     a1, a2, a3 = a0, a0, a0
-    steep = _power(tl.load(steepest + client))
-    flat = 1.0 / steep
     for window in tl.static_range(9):
         du, dv = window // 3 - 1, window % 3 - 1
         there = inside & (u + du >= 0) & (u + du < rows) & (v + dv >= 0) & (v + dv < columns)
         at = (m + du * columns + dv)[:, None] * OUT + o[None, :]
-        there = there[:, None] & (o < OUT)[None, :]
-        g = (tl.load(slope + at, mask=there, other=0.0) * flat).to(tl.float16)
-        c = tl.load(code + at, mask=there, other=_DEAD)
+        g = tl.load(slope + at, mask=there[:, None], other=0.0)
+        c = tl.load(code + at, mask=there[:, None], other=_DEAD)
         for p in tl.static_range(4):
             # Pixel p of that window lies at (y, x) from the first of ours; pixel r of ours is its tap r - (y, x) + 1.
             y, x = 2 * du + p // 2, 2 * dv + p % 2
@@ -292,11 +329,17 @@ def image_gradient(
                             a2 = tl.dot(gp, tap, a2)
                         if r == 3:
                             a3 = tl.dot(gp, tap, a3)
-    to = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
+    strong = tl.load(strength + client)
+    by = _unit(strong) * (tl.load(steep + client) / kept)
+    a0, a1, a2, a3 = a0 * by, a1 * by, a2 * by, a3 * by
+    each = tl.maximum(tl.maximum(_magnitude(a0), _magnitude(a1)), tl.maximum(_magnitude(a2), _magnitude(a3)))
+    tl.atomic_max(top + client, tl.max(tl.max(each, 1), 0))
+    to = _unit(9 * OUT * strong * tl.load(most + client) / kept)
+    at = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
     out = inside[:, None] & (i < IN)[None, :]
-    steep /= kept
-    strong = _power(tl.load(strength + client))
-    tl.store(to, a0 * strong * steep, mask=out)
-    tl.store(to + IN, a1 * strong * steep, mask=out)
-    tl.store(to + width * IN, a2 * strong * steep, mask=out)
-    tl.store(to + width * IN + IN, a3 * strong * steep, mask=out)
+    tl.store(at, (a0 / to).to(tl.float16), mask=out)
+    tl.store(at + IN, (a1 / to).to(tl.float16), mask=out)
+    tl.store(at + width * IN, (a2 / to).to(tl.float16), mask=out)
+    tl.store(at + width * IN + IN, (a3 / to).to(tl.float16), mask=out)
+    if tl.program_id(0) == 0:
+        tl.store(unit_out + client, to)

@@ -31,7 +31,7 @@ class Layer(Protocol):
         """Of its parameters."""
         ...
 
-    def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, Any]:
+    def forward(self, values: Any, x: Parameters) -> tuple[Tensor, Any]:
         """Stacked values [C, B, ...] after the layer, and what `backward` needs of it."""
         ...
 
@@ -58,23 +58,24 @@ class Convolutions:
     def names(self) -> list[str]:
         return [f"{block.name}.{kind}" for block in self.blocks for kind in ("weight", "bias")]
 
-    def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, list[conv_pool.Kept]]:
-        images, all_kept = conv_pool.Images.of(values), []
-        for block in self.blocks:
+    def forward(self, values: Tensor | conv_pool.Framed, x: Parameters) -> tuple[Tensor, list[conv_pool.Kept]]:
+        images: Any = conv_pool.Framed.of(values) if isinstance(values, Tensor) else values
+        all_kept = []
+        for i, block in enumerate(self.blocks, 1):
             weight, bias = x[f"{block.name}.weight"], x[f"{block.name}.bias"]
-            images, kept = conv_pool.forward(images, weight, bias, _seed(values, block.drop), block.drop)
+            seed, last = _seed(weight, block.drop), i == len(self.blocks)
+            images, kept = conv_pool.forward(images, weight, bias, seed, block.drop, last=last)
             all_kept.append(kept)
-        return conv_pool.channels_first(images, bias.shape[1]), all_kept
+        return images, all_kept
 
     def backward(
         self, slope: Tensor, kept: list[conv_pool.Kept], x: Parameters, g: Parameters, further: bool
     ) -> Tensor:
-        back: Tensor | None = conv_pool.channels_last(slope, kept[-1].code.shape[-1])
+        back: Any = slope
         for i, block in reversed(list(enumerate(self.blocks))):
-            assert back is not None
             weight, bias = g[f"{block.name}.weight"], g[f"{block.name}.bias"]
             back = conv_pool.backward(kept[i], back, weight, bias, to_images=further or i > 0)
-        return slope if back is None else back.permute(0, 1, 4, 2, 3)
+        return slope if back is None else conv_pool.as_torch_has_them(back, weight.shape[2])
 
 
 @dataclass(frozen=True)
@@ -168,13 +169,14 @@ def take_step(x: Tensor, total: Tensor, g: Tensor, correction: Tensor, step: Ten
     )  # fmt: skip
 
 
-def values_after(layers: Sequence[Layer], values: Tensor, x: Parameters) -> tuple[Tensor, list[Any]]:
+def values_after(layers: Sequence[Layer], values: Tensor | conv_pool.Framed, x: Parameters) -> tuple[Tensor, list[Any]]:
     """What comes out of all layers, and what each of them kept."""
+    after: Any = values
     all_kept = []
     for layer in layers:
-        values, kept = layer.forward(values, x)
+        after, kept = layer.forward(after, x)
         all_kept.append(kept)
-    return values, all_kept
+    return after, all_kept
 
 
 def write_gradients(layers: Sequence[Layer], slope: Tensor, kept: list[Any], x: Parameters, g: Parameters) -> None:

@@ -18,7 +18,8 @@ from .transforms import Augment
 
 Loss = Callable[[Any, Tensor], Tensor]
 Prepare = Callable[[Tensor, torch.dtype], Tensor]
-Outputs = Callable[[Tensor, Tensor], Any]
+Outputs = Callable[[Tensor, Tensor], Iterable[tuple[slice, Any]]]
+"""of x and all inputs of a set, as they lie there: piece by piece, which samples and the network's output"""
 
 # Layers that draw nothing at random; whoever uses others pays for keying them, some microseconds a client.
 _CALM = (
@@ -28,6 +29,8 @@ _CALM = (
     *(nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
 )
 _EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
+_ACTIVATIONS = 16
+"""what torch keeps of a network's values at a time, in sizes of its input: enough to fill the device, not exact"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +158,8 @@ class Task:
         return each if self.scale is None else each * self.scale[clients][:, None]
 
     def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
-        """Loss and accuracy at x; `outputs` of (x, inputs) in place of the module's own."""
-        outputs = outputs or self._outputs
+        """Loss and accuracy at x; by `outputs` in place of the module's own."""
+        outputs = outputs or self._all_outputs
         found = {"train_loss": self._judge(x, self.inputs, self.targets, outputs)[0]}
         if self.test_data:
             found["test_loss"], accuracy = self._judge(x, *self.test_data, outputs)
@@ -186,15 +189,18 @@ class Task:
             inputs = inputs.to(self.dtype)
         return _channels_last(inputs) if inputs.dim() == 4 and self.device.type == "cpu" else inputs
 
-    def _chunks(self, samples: int) -> Iterator[slice]:
+    def _chunks(self, samples: int, activations: int = _ACTIVATIONS) -> Iterator[slice]:
         sample = self.inputs[0].numel() * self.dtype.itemsize
-        # Activations are some ten times the input; what counts is that the device is filled, not the exact size.
-        size = max(1, _EVALUATION_BYTES.get(self.device.type, 2**30) // (16 * sample))
+        size = max(1, _EVALUATION_BYTES.get(self.device.type, 2**30) // (activations * sample))
         for start in range(0, samples, size):
             yield slice(start, start + size)
 
     def _outputs(self, x: Tensor, inputs: Tensor) -> Any:
         return functional_call(self._judging, self._parameters(x), (inputs,))
+
+    def _all_outputs(self, x: Tensor, inputs: Tensor) -> Iterator[tuple[slice, Any]]:
+        for chunk in self._chunks(len(inputs)):
+            yield chunk, self._outputs(x, self._prepared(inputs[chunk]))
 
     @torch.no_grad()
     def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs) -> tuple[float, float | None]:
@@ -202,8 +208,7 @@ class Task:
         labels = targets.dim() == 1 and not targets.is_floating_point()
         # Summed on the device in float64: one transfer at the end, and no rounding over many chunks.
         loss, right = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
-        for chunk in self._chunks(len(targets)):
-            outputs = outputs_of(x, self._prepared(inputs[chunk]))
+        for chunk, outputs in outputs_of(x, inputs):
             loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
             labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
             if labels:
