@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 import fedsum
 from fedsum import InputError, simulate
-from fedsum.runs import checkpoint, tensorfile
+from fedsum.runs import checkpoint, folder, tensorfile
 from fedsum.runs.checkpoint import Snapshot
 from fedsum.runs.folder import RunFolder
 from fedsum.runs.recorder import Recorder
@@ -142,6 +142,28 @@ def test_what_a_folder_holds(tmp_path):
     assert rows(tmp_path / "metrics.csv") == history.rows
     assert torch.equal(load_file(tmp_path / "model.safetensors")["x"], history.x)
     assert not (tmp_path / "checkpoint.previous.safetensors").exists()
+
+
+def test_a_change_anywhere_in_the_source_is_noted(tmp_path, monkeypatch):
+    source = tmp_path / "src" / "fedsum"
+    files = [source / "runs" / "folder.py", source / "engine" / "loop.py", tmp_path / "README.md"]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("one")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    monkeypatch.setattr(folder, "__file__", str(files[0]))
+
+    def state():
+        return folder.environment(torch.device("cpu"))["git"]
+
+    commit = state()
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    files[2].write_text("two")
+    assert state() == commit
+    files[1].write_text("two")
+    assert state() == f"{commit} changed"
 
 
 def test_a_modules_weights_have_their_names(tmp_path):

@@ -186,22 +186,21 @@ def environment(device: torch.device) -> Table:
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": _now(),
     }
-    git = _git_state()
+    git = _git_state(Path(__file__).parents[1])
     return found | ({"git": git} if git else {})
 
 
-def _git_state() -> str:
-    """The commit of fedsum's source, and whether it was changed since; nothing where there is no git."""
-    here = Path(__file__).parent
+def _git_state(source: Path) -> str:
+    """The commit of the source, and whether anything in it was changed since; nothing where there is no git."""
 
     def ask(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10
+            ["git", "-C", str(source), *words], capture_output=True, text=True, timeout=10
         ).stdout.strip()
 
     try:
         commit = ask("rev-parse", "--short=12", "HEAD")
-        return commit + (" changed" if commit and ask("status", "--porcelain", str(here)) else "")
+        return commit + (" changed" if commit and ask("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
