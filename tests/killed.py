@@ -40,7 +40,7 @@ def live(algorithm: str, folder: str, settings: dict, told: int) -> None:
         if not began:
             began.append(done.round)
             print("began", done.round - 1, flush=True)
-            os.write(told, b"!")
+        os.write(told, b"!")
 
     chosen = getattr(fedsum, algorithm)()
     fedsum.simulate(algorithm=chosen, folder=folder, on_round=on_round, **settings)
@@ -57,11 +57,14 @@ def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
             os._exit(0)
         os.close(tell)
         if kills:
-            # One in five anywhere, also while it resumes; the others once rounds pass, or a busy machine would
-            # never let it get anywhere.
+            # One in five anywhere, also while it resumes; the others some rounds on, told by the run and not by the
+            # clock, or a busy machine would never let it get anywhere.
             if draw.random() < 0.8:
-                os.read(hear, 1)
-            time.sleep(draw.uniform(0.0, 0.15))
+                for _ in range(draw.randint(1, 15)):
+                    os.read(hear, 1)
+                time.sleep(draw.uniform(0.0, 0.02))
+            else:
+                time.sleep(draw.uniform(0.0, 0.15))
             os.kill(child, signal.SIGKILL)
         os.close(hear)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
