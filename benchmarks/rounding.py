@@ -72,7 +72,6 @@ def torchs(task, x, client, batch):
 def our_steps(task):
     if CUDA:
         return fused.steps(task)
-    os.environ["TRITON_INTERPRET"] = "1"  # triton is imported where it is used first
     anywhere = mock.patch.object(fused, "_ours", return_value=True)
     roomy = mock.patch.object(torch.cuda, "mem_get_info", return_value=(2**36, 2**36))
     with anywhere, roomy:
@@ -88,6 +87,8 @@ def main():
     parser.add_argument("--steps", type=int, default=400, help="of training before")
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
+    if not CUDA:
+        os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton, as torch's optimizers do
     task = fedsum.tasks.vision(arguments.set).to(DEVICE, torch.float32)
     exact = task.to(DEVICE, torch.float64)
     clients = torch.arange(0, task.n, max(1, task.n // arguments.clients))[: arguments.clients]
