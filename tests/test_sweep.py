@@ -19,9 +19,10 @@ from fedsum.report.collect import collect
 from fedsum.report.page import render
 from fedsum.runs import config, display, recipes
 from fedsum.runs.execute import execute_quietly
+from fedsum.runs.grid import best
 from fedsum.runs.pools import LocalPool
 from fedsum.runs.standing import Standing, rows, run_folders, standing
-from fedsum.runs.sweep import best, expand, not_begun, run_all
+from fedsum.runs.sweep import expand, not_begun, run_all
 
 HERE = Path(__file__).parent
 TIMES = ("seconds", "eval_seconds")
@@ -325,7 +326,7 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
     assert code == 0
     stands = {run.name: standing(run) for run in run_folders(tmp_path / "found")}
-    winner = min(stands, key=lambda name: stands[name].last["error"])
+    winner = min(stands, key=lambda name: stands[name].last["error"])  # rates far apart: the last round says it too
     assert f"best: {winner}" in out
     chosen = tomllib.loads((tmp_path / "found" / "best.toml").read_text())
     eta_0, eta_g = (float(part.split("=")[1]) for part in winner.split(","))
@@ -342,6 +343,9 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     assert (code, "no finished run has this metric; known: " in error) == (2, True)
     code, _, error = fedsum("grid", "mine.toml")
     assert (code, "under [sweep]" in error) == (2, True)
+    written(tmp_path / "seeds.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
+    code, _, error = fedsum("grid", "seeds.toml")
+    assert (code, "other than seeds" in error) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -384,13 +388,26 @@ def test_runs_that_were_not_begun_are_told(tmp_path, fedsum, monkeypatch):
     assert '"missing":["seed=1"]' in next(tmp_path.rglob("*.html")).read_text()
 
 
-def test_best_is_the_highest_accuracy_and_the_lowest_loss(tmp_path, undisturbed):
-    table = tomllib.loads(SWEEP)
-    runs = expand(table, undisturbed)
-    stands = {run.name: standing(run.folder) for run in runs}
-    assert stands[best(runs, stands, "train_loss").name].last["train_loss"] == min(
-        stand.last["train_loss"] for stand in stands.values()
-    )
+def test_best_is_a_mean_over_seeds_and_the_last_rounds(tmp_path):
+    table = tomllib.loads(SMALL) | {"sweep": {"eta_g": [1.0, 2.0, 3.0], "seed": [0, 1]}}
+    runs = expand(table, tmp_path)
+    accuracies = {"eta_g=1.0": (0.1, 0.8, 0.8), "eta_g=2.0": (0.9, 0.5, 0.9), "eta_g=3.0": (0.9, 0.9, 0.9)}
+    for run in runs:
+        lines = zip((100, 101, 150), accuracies[run.name.partition(",")[0]], strict=True)
+        worse = run.chosen["seed"] * 0.02
+        rows = [f"{t},{value - worse},{t + 1 - value}" for t, value in lines]
+        run.folder.mkdir()
+        written(run.folder / "metrics.csv", "\n".join(["round,test_accuracy,train_loss", *rows]) + "\n")
+    stands = {run.name: Standing("finished", 150, "", {"test_accuracy": 0.0, "train_loss": 0.0}) for run in runs}
+    assert best(runs, stands, "test_accuracy").name == "eta_g=3.0"
+    stands["eta_g=3.0,seed=1"] = Standing("diverged", 150)
+    # Round 100 is not among the last 50, and round 150 alone would choose 2.0.
+    found = best(runs, stands, "test_accuracy")
+    assert (found.name, found.settings, found.table["eta_g"]) == ("eta_g=1.0", {"eta_g": 1.0}, 1.0)
+    assert found.value == pytest.approx(0.79)
+    assert best(runs, stands, "train_loss").settings == {"eta_g": 1.0}
+    with pytest.raises(InputError, match="no finished run has this metric; known: test_accuracy, train_loss"):
+        best(runs, stands, "error")
 
 
 # The commands.

@@ -11,7 +11,8 @@ from ..files import written_whole
 from ..runs import config
 from ..runs.commands import Board, Gpus, Jobs, Keep, Ray, Set, do
 from ..runs.config import SWEEP
-from ..runs.sweep import best, expand
+from ..runs.grid import best
+from ..runs.sweep import expand
 from . import EXPERIMENTS, experiment
 
 _LAST = 160

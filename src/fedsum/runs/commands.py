@@ -21,11 +21,12 @@ from .config import SWEEP
 from .display import RunDisplay, SweepDisplay
 from .execute import execute
 from .folder import CONFIG, read_toml, toml_text
+from .grid import SEED, best
 from .interrupt import Stopped
 from .pools import LocalPool, Pool, RayPool
 from .recipes import Table, complete_task
 from .standing import Standing, run_folders, standing
-from .sweep import SWEEP_FILE, Planned, best, expand, not_begun, refuse_another, run_all, standings
+from .sweep import SWEEP_FILE, Planned, expand, not_begun, refuse_another, run_all, standings
 
 _INTERRUPTED, _FAILED = 130, 1
 
@@ -87,27 +88,29 @@ def grid(
     file: File,
     settings: Set = None,
     folder: Folder = None,
-    by: Annotated[str, typer.Option(help="The metric that decides, at the last round.")] = "test_accuracy",
+    by: Annotated[
+        str, typer.Option(help="The metric that decides: its mean over the last 50 rounds and all seeds.")
+    ] = "test_accuracy",
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Do a sweep, find its best run, and write the settings that made it so to FOLDER/best.toml.
+    """Do a sweep, find its best settings, and write them to FOLDER/best.toml.
 
     Other files take them with include = "FOLDER/best.toml".
     """
     table = configs.with_settings(configs.read(file), settings or [])
     folder = folder or Path("runs") / file.stem
-    if not table.get(SWEEP):
-        raise InputError(SWEEP, None, "a grid needs lists of values to choose from, under [sweep]")
+    if not table.get(SWEEP) or list(table[SWEEP]) == [SEED]:
+        raise InputError(SWEEP, None, "a grid needs lists of values to choose from under [sweep], other than seeds")
     tasks = [complete_task(run.table["task"])["name"] for run in expand(table, folder)]
     if by not in LABELS and not any(":" in name for name in tasks):  # a task of one's own may measure anything
         raise InputError("by", by, nearest(by, LABELS))
     runs, stands = do(table, folder, jobs, ray, gpus, False, False, as_json)
     chosen = best(runs, stands, by)
     found: Table = {}
-    for key, value in chosen.chosen.items():
+    for key, value in chosen.settings.items():
         # A rate's name comes with its number, so that the file means the same wherever it is included.
         above = key.rpartition(".")[0]
         if above and isinstance(chosen.table.get(above), dict):
@@ -115,8 +118,7 @@ def grid(
         found = configs.assigned(found, key, value)
     (folder / "best.toml").write_text(toml_text(found))
     if not as_json:
-        value = stands[chosen.name].last[by]
-        out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {figure(by, value)}", highlight=False)
+        out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {figure(by, chosen.value)}", highlight=False)
         print_path("settings", folder / "best.toml")
 
 

@@ -189,14 +189,3 @@ def not_begun(folder: Path) -> list[str]:
     # Checked when they were planned; to do it again might fetch the data of those that are over.
     runs = _expanded(read_toml(folder / SWEEP_FILE), folder)
     return [run.name for run in runs if not (run.folder / CONFIG).exists()]
-
-
-def best(runs: Sequence[Planned], stands: Mapping[str, Standing], by: str) -> Planned:
-    """The run with the best last value: the highest accuracy, or the lowest of anything else."""
-    values = {run.name: stands[run.name].last.get(by) for run in runs if stands[run.name].state == "finished"}
-    found = {name: value for name, value in values.items() if value is not None}
-    if not found:
-        known = sorted({name for run in runs for name in stands[run.name].last})
-        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(known) or 'none'}")
-    chosen = (max if by.endswith("accuracy") else min)(found, key=lambda name: found[name])
-    return next(run for run in runs if run.name == chosen)
