@@ -1,0 +1,138 @@
+"""How steep a loss an algorithm bears: the largest eta_g eta_l K times curvature at which it does not blow up.
+
+python benchmarks/stability.py [--rounds 600] [--out results.json]
+
+Clients with one and the same parabola, so that nothing but who takes part makes a difference: an error grows or dies
+out by a factor a round, and the factor is 1 at the limit. A dimension each for 48 curvatures, so that one run tries
+them all, then 48 more around the limit. Beside it what docs/theory.md says it should be.
+"""
+
+import argparse
+import json
+import math
+import warnings
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import fedsum
+from fedsum.tasks import Quadratic
+
+N, ACTIVE, K = 100, 20, 10
+PATTERNS = {
+    "all": fedsum.Uniform(N, N),
+    "independent, p = 0.5": fedsum.Independent(N, 0.5),
+    "independent, p = 0.2": fedsum.Independent(N, 0.2),
+    "uniform, 20 of 100": fedsum.Uniform(N, ACTIVE),
+    "cyclic, 20 of 100": fedsum.Cyclic(N, ACTIVE),
+    "reshuffled, 20 of 100": fedsum.Reshuffled(N, ACTIVE),
+}
+ALGORITHMS = [fedsum.FedSUMB(), fedsum.FedSUM(), fedsum.FedSUMCR(), fedsum.MIFA(), fedsum.FedVARP(), fedsum.FedAvg()]
+LOWEST, HIGHEST, POINTS = 0.3, 24.0, 48  # local steps of their own overflow at 2 K = 20, each K times a round
+
+
+class Watched(Quadratic):
+    """Parabolas around 1, one a dimension, that note the way of the model."""
+
+    def __init__(self, curvatures):
+        super().__init__(np.tile(curvatures, (N, 1)), np.ones((N, len(curvatures))))
+        self.way = []
+
+    def to(self, device, dtype):
+        return self
+
+    def evaluate(self, x):
+        self.way.append(x.numpy() - 1)
+        return {"train_loss": 0.0}
+
+
+def errors(algorithm, schedule, curvatures, rounds):
+    """The model's error after every round, [rounds, curvatures]."""
+    task = Watched(curvatures)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the steepest overflow is no news here
+        fedsum.simulate(task, algorithm, schedule, rounds=rounds, local_steps=K, eta_l=1 / K, eval_every=1)
+    way = np.stack(task.way)
+    return way[np.isfinite(way).all(1)]
+
+
+def grows(way):
+    """Whether the error is larger in the last third of the rounds than in the one before."""
+    third = len(way) // 3
+    before, after = np.abs(way[third : 2 * third]).max(0), np.abs(way[2 * third :]).max(0)
+    return (after > before) & (before > 1e-9)
+
+
+def limit(algorithm, schedule, rounds):
+    """The smallest curvature that grows, and the period of the error's swing there, if it swings."""
+    curvatures = np.geomspace(LOWEST, HIGHEST, POINTS)
+    for length in (120, rounds):
+        way = errors(algorithm, schedule, curvatures, length)
+        growing = grows(way)
+        if not growing.any():
+            return math.inf, None
+        at = int(growing.argmax())
+        found, swing = curvatures[at], way[len(way) // 3 :, at]
+        step = curvatures[1] / curvatures[0]
+        curvatures = np.geomspace(found / step**2, found * step, POINTS)
+    spectrum = np.abs(np.fft.rfft(swing / np.abs(swing).max() * np.hanning(len(swing)), 16 * len(swing)))
+    period = 16 * len(swing) / int(spectrum[1:].argmax() + 1)
+    return float(found), period if period < len(swing) / 4 else None
+
+
+def predicted(algorithm, schedule):
+    """docs/theory.md's limit and period; nothing where it has none."""
+    if not isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB):
+        return None, None
+    ahead = (1 - 1 / K) / 2 if isinstance(algorithm, fedsum.FedSUM) else 0.0
+    if isinstance(schedule, fedsum.Independent | fedsum.Uniform):
+        p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / N
+        return 2 * (2 - p) / (p * (1 + 2 * ahead)), 2.0
+    if not isinstance(schedule, fedsum.Cyclic) or isinstance(schedule, fedsum.Reshuffled):
+        return None, None
+    M = N // ACTIVE
+    angle = np.linspace(1e-4, np.pi, 200_001)
+    z = np.exp(1j * angle)
+    mean = sum(z**-j for j in range(M)) / M
+    steps = -z * (z - 1) / (mean * (z + ahead * (z - 1)))
+    real = np.flatnonzero((np.diff(np.sign(steps.imag)) != 0) & (steps.real[1:] > 0))
+    first = min(real, key=lambda i: steps.real[i])
+    return float(steps.real[first]), float(2 * np.pi / angle[first])
+
+
+def shown(limit, period):
+    return "" if limit is None else f"{limit:.2f}" if period is None else f"{limit:.2f} ({period:.1f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=600)
+    parser.add_argument("--out", help="write the numbers here as JSON")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the vectors are short
+    table = Table(title=f"Largest eta_g eta_l K times curvature, N = {N}, K = {K}; in brackets the period in rounds")
+    for head in ("", *PATTERNS):
+        table.add_column(head, justify="right" if head else "left")
+    found = []
+    each = [(algorithm, name) for algorithm in ALGORITHMS for name in PATTERNS]
+    for algorithm, name in track(each, description="limits", transient=True):
+        measured, period = limit(algorithm, PATTERNS[name], arguments.rounds)
+        theory, its_period = predicted(algorithm, PATTERNS[name])
+        row = {"algorithm": algorithm.name, "pattern": name, "limit": measured, "period": period}
+        found.append(row | {"predicted": theory, "predicted_period": its_period})
+    for algorithm in ALGORITHMS:
+        rows = [row for row in found if row["algorithm"] == algorithm.name]
+        table.add_row(algorithm.name, *(shown(row["limit"], row["period"]) for row in rows))
+        if any(row["predicted"] for row in rows):
+            table.add_row("  predicted", *(shown(row["predicted"], row["predicted_period"]) for row in rows))
+    Console(width=150).print(table)
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump(found, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
