@@ -54,7 +54,9 @@ def errors(algorithm, schedule, curvatures, rounds):
     task = Watched(curvatures)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the steepest overflow is no news here
-        fedsum.simulate(task, algorithm, schedule, rounds=rounds, local_steps=K, eta_l=1 / K, eval_every=1)
+        fedsum.simulate(
+            task, algorithm, schedule, rounds=rounds, local_steps=K, eta_l=1 / K, eval_every=1, dtype=torch.float64
+        )
     way = np.stack(task.way)
     return way[np.isfinite(way).all(1)]
 
@@ -83,17 +85,17 @@ def limit(algorithm, schedule, rounds):
     return float(found), period if period < len(swing) / 4 else None
 
 
-def predicted(algorithm, schedule):
+def predicted(algorithm, schedule, n, active, local_steps):
     """docs/theory.md's limit and period; nothing where it has none."""
     if not isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB):
         return None, None
-    ahead = (1 - 1 / K) / 2 if isinstance(algorithm, fedsum.FedSUM) else 0.0
+    ahead = (1 - 1 / local_steps) / 2 if isinstance(algorithm, fedsum.FedSUM) else 0.0
     if isinstance(schedule, fedsum.Independent | fedsum.Uniform):
-        p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / N
+        p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / n
         return 2 * (2 - p) / (p * (1 + 2 * ahead)), 2.0
     if not isinstance(schedule, fedsum.Cyclic) or isinstance(schedule, fedsum.Reshuffled):
         return None, None
-    M = N // ACTIVE
+    M = n // active
     angle = np.linspace(1e-4, np.pi, 200_001)
     z = np.exp(1j * angle)
     mean = sum(z**-j for j in range(M)) / M
@@ -120,7 +122,7 @@ def main():
     each = [(algorithm, name) for algorithm in ALGORITHMS for name in PATTERNS]
     for algorithm, name in track(each, description="limits", transient=True):
         measured, period = limit(algorithm, PATTERNS[name], arguments.rounds)
-        theory, its_period = predicted(algorithm, PATTERNS[name])
+        theory, its_period = predicted(algorithm, PATTERNS[name], N, ACTIVE, K)
         row = {"algorithm": algorithm.name, "pattern": name, "limit": measured, "period": period}
         found.append(row | {"predicted": theory, "predicted_period": its_period})
     for algorithm in ALGORITHMS:
