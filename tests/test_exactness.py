@@ -91,3 +91,21 @@ def test_theorem_1_bounds_the_mean_squared_gradient(algorithm, schedule, noise):
     mean = np.mean([row["gradient_norm_sq"] for row in history.rows[:-1]])
     assert mean <= limit
     assert mean > limit / 1000  # so that a bound a thousand times smaller would be caught
+
+
+@pytest.mark.parametrize(
+    ("schedule", "limit"),
+    [(Uniform(10, 10), 2.0), (Cyclic(10, 2), 5 * (1 - np.cos(np.pi / 5))), (Cyclic(10, 5), 2.0)],
+    ids=["all", "five blocks", "two blocks"],
+)
+def test_how_steep_a_loss_fedsum_b_bears(schedule, limit):
+    """docs/theory.md: M (1 - cos(pi/M)) under a cycle of M blocks, 2 with all clients."""
+
+    def largest_at_the_end(curvature):
+        task = Quadratic(np.full((10, 1), curvature), np.ones((10, 1)))
+        options = {"rounds": 1000, "local_steps": 1, "eta_l": 1.0, "eval_every": 1000, "eval_last": 10}
+        history = simulate(task, FedSUMB(), schedule, **options, dtype=torch.float64)
+        return max(row["error"] for row in history.rows[1:])
+
+    assert largest_at_the_end(0.97 * limit) < 0.1
+    assert largest_at_the_end(1.03 * limit) > 10
