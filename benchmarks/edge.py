@@ -126,7 +126,7 @@ def main():
                 )
                 rows = history.metrics.dropna(subset=["steepest"])
                 edge = (rows["steepest"] * rate * K).tolist()
-                row = {"rate": rate, "pattern": name, "limit": predicted(algorithm, schedule, N, ACTIVE, K)[0]}
+                row = {"rate": rate, "pattern": name, "limit": predicted(algorithm, schedule, K)[0]}
                 found.append(row | {"diverged": history.diverged, "rounds": rows["round"].tolist(), "edge": edge})
     table = Table(title="eta_g eta_l K times the steepest curvature, mean of the last third of the rounds")
     for head in ("eta_l", "", "limit of parabolas", "measured"):

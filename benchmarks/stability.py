@@ -31,7 +31,11 @@ PATTERNS = {
     "reshuffled, 20 of 100": fedsum.Reshuffled(N, ACTIVE),
 }
 ALGORITHMS = [fedsum.FedSUMB(), fedsum.FedSUM(), fedsum.FedSUMCR(), fedsum.MIFA(), fedsum.FedVARP(), fedsum.FedAvg()]
-LOWEST, HIGHEST, POINTS = 0.3, 24.0, 48  # local steps of their own overflow at 2 K = 20, each K times a round
+LOWEST, HIGHEST, POINTS = (
+    0.3,
+    24.0,
+    48,
+)  # beyond 2 K = 20 local steps blow up, K times a round: not far, or they overflow
 
 
 class Watched(Quadratic):
@@ -85,17 +89,17 @@ def limit(algorithm, schedule, rounds):
     return float(found), period if period < len(swing) / 4 else None
 
 
-def predicted(algorithm, schedule, n, active, local_steps):
+def predicted(algorithm, schedule, local_steps):
     """docs/theory.md's limit and period; nothing where it has none."""
     if not isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB):
         return None, None
     ahead = (1 - 1 / local_steps) / 2 if isinstance(algorithm, fedsum.FedSUM) else 0.0
     if isinstance(schedule, fedsum.Independent | fedsum.Uniform):
-        p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / n
+        p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / schedule.n
         return 2 * (2 - p) / (p * (1 + 2 * ahead)), 2.0
-    if not isinstance(schedule, fedsum.Cyclic) or isinstance(schedule, fedsum.Reshuffled):
+    if not isinstance(schedule, fedsum.Cyclic):
         return None, None
-    M = n // active
+    M = schedule.n // schedule.size
     angle = np.linspace(1e-4, np.pi, 200_001)
     z = np.exp(1j * angle)
     mean = sum(z**-j for j in range(M)) / M
@@ -122,7 +126,7 @@ def main():
     each = [(algorithm, name) for algorithm in ALGORITHMS for name in PATTERNS]
     for algorithm, name in track(each, description="limits", transient=True):
         measured, period = limit(algorithm, PATTERNS[name], arguments.rounds)
-        theory, its_period = predicted(algorithm, PATTERNS[name], N, ACTIVE, K)
+        theory, its_period = predicted(algorithm, PATTERNS[name], K)
         row = {"algorithm": algorithm.name, "pattern": name, "limit": measured, "period": period}
         found.append(row | {"predicted": theory, "predicted_period": its_period})
     for algorithm in ALGORITHMS:
