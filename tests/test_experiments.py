@@ -28,6 +28,7 @@ def full(name):
     [
         ("algorithms", 72),
         ("availability", 28),
+        ("between", 12),
         ("bias", 6),
         ("cases", 15),
         ("delays", 15),
@@ -46,7 +47,7 @@ def test_how_many_runs(name, runs, monkeypatch):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 11
+    assert len(EXPERIMENTS) == 12
 
 
 def test_the_papers_setting():

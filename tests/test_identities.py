@@ -1,5 +1,6 @@
 """Identities of algorithms.md beyond the contract, SCAFFOLD's known mistakes, and an algorithm of one's own."""
 
+import itertools
 from dataclasses import dataclass
 
 import literal
@@ -17,11 +18,13 @@ from fedsum import (
     FedSUM,
     FedSUMB,
     FedSUMCR,
+    InputError,
     LocalPlan,
     Round,
     Uniform,
     simulate,
 )
+from fedsum.experiments.between import Between
 
 
 def final(algorithm, schedule, *, rounds=40, eta_l=RATES["decaying"], local_steps=K, **options):
@@ -38,6 +41,21 @@ def test_fedsum_with_mifas_local_work_is_mifa(pattern):
     schedule = schedules()[pattern]
     assert (final(Uncorrected(), schedule) - final(MIFA(), schedule)).abs().max() < 1e-12
     assert (final(FedSUM(), schedule) - final(MIFA(), schedule)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("pattern", schedules())
+def test_between_has_scaffold_at_one_end_and_fedsum_at_the_other(pattern):
+    schedule, names = schedules()[pattern], ("FedSUM", "SCAFFOLD")
+    found = {(steps, server): final(Between(steps, server), schedule) for steps in names for server in names}
+    assert (found["FedSUM", "FedSUM"] - final(FedSUM(), schedule)).abs().max() < 1e-12
+    assert (found["SCAFFOLD", "SCAFFOLD"] - final(SCAFFOLD(), schedule)).abs().max() < 1e-12
+    for one, other in itertools.combinations(found.values(), 2):
+        assert (one - other).abs().max() > 1e-6
+
+
+def test_between_what():
+    with pytest.raises(InputError, match="server = 'FedAvg': 'FedSUM' or 'SCAFFOLD'"):
+        Between("FedSUM", "FedAvg")
 
 
 @pytest.mark.parametrize("pattern", schedules())
