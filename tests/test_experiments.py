@@ -90,6 +90,11 @@ def test_every_figure_at_small_scale(name, fedsum, tmp_path):
         assert loss.iloc[-1] < 0.95 * loss.iloc[0], run.folder
 
 
+def test_sensitivity_is_drawn_against_the_rate(fedsum, tmp_path):
+    assert fedsum("reproduce", "sensitivity", "--scale", "small", "--rounds", 4, "--folder", "runs", "--json")[0] == 0
+    assert (tmp_path / "runs/setting.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):
     arguments = ("reproduce", "bias", "--scale", "small", "--folder", "runs", "--rounds", 6, "--json")
     assert fedsum(*arguments)[0] == 0

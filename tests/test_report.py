@@ -16,8 +16,9 @@ from fedsum.checks import InputError
 from fedsum.report.collect import Collected, collect
 from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.figures import save
-from fedsum.report.grids import _scale, bars, grid, mean_curve
+from fedsum.report.grids import bars, grid, mean_curve, scale
 from fedsum.report.page import page, payload, render
+from fedsum.report.setting import against_setting, settings
 from fedsum.report.table import final, metrics
 from fedsum.tasks import data
 
@@ -294,7 +295,7 @@ def test_the_legend_and_the_title_have_room(tmp_path):
 def test_a_logarithmic_axis_has_numbers_all_along(low, high):
     ax = Figure().subplots()
     ax.plot([0, 1], [low, high])
-    _scale(ax, "train_loss", [low, high])
+    scale(ax, "train_loss", [low, high])
     ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
     assert len(ticks) >= 3
     assert min(ticks) < low * (high / low) ** 0.35
@@ -332,6 +333,62 @@ def test_grid_refuses(runs, options, message):
         grid(runs, **options)
     with pytest.raises(InputError, match="at least one run"):
         grid([])
+
+
+def rated(tmp_path, algorithm, eta, loss=1.0, **options):
+    rate = {"name": "InverseSqrt", "eta_0": eta, "over": 10.0}
+    measured = table(train_loss=[loss] * 3, test_accuracy=[1 / (1 + loss)] * 3)
+    return made(tmp_path, algorithm, eta_l=rate, metrics=measured, **options)
+
+
+def test_more_than_four_panels_of_a_metric_go_below_each_other(tmp_path):
+    few = [rated(tmp_path, name, eta) for name in ("FedSUM", "FedAvg", "MIFA", "FedAU") for eta in (0.1, 0.3)]
+    beside = grid(few, compare="setting")
+    assert [ax.get_title() for ax in beside.axes[:4]] == [
+        "digits, FedSUM",
+        "digits, FedAvg",
+        "digits, FedAU",
+        "digits, MIFA",
+    ]
+    below = grid([*few, rated(tmp_path, "FedAWE", 0.1)], compare="setting")
+    assert [ax.get_ylabel() for ax in below.axes[:3]] == [
+        "digits, FedSUM\ntrain loss",
+        "digits, FedSUM\ntest accuracy",
+        "digits, FedAvg\ntrain loss",
+    ]
+    assert below.get_figwidth() < beside.get_figwidth()
+
+
+def test_what_algorithms_came_to_against_a_setting(tmp_path):
+    runs = [
+        rated(tmp_path, "FedSUM", eta, loss, seed=seed) for eta, loss in ((0.1, 1.0), (0.01, 1.5)) for seed in (0, 1)
+    ]
+    runs += [rated(tmp_path, "FedAvg", 0.01, 1.2), rated(tmp_path, "FedAvg", 0.1, 1e9, state="diverged")]
+    found = settings(runs)
+    assert found[["algorithm", "value", "over"]].to_numpy().tolist() == [
+        ["FedSUM", 0.01, 2],
+        ["FedSUM", 0.1, 2],
+        ["FedAvg", 0.01, 1],
+        ["FedAvg", 0.1, 0],
+    ]
+    figure = against_setting(runs, title="rates")
+    loss, accuracy = figure.axes
+    assert (loss.get_xlabel(), loss.get_ylabel()) == ("eta_0", "digits\ntrain loss")
+    fedsum = next(line for line in loss.lines if line.get_color() == COLOURS[0])
+    assert (fedsum.get_xdata().tolist(), fedsum.get_ydata().tolist()) == ([0.01, 0.1], [1.5, 1.0])
+    for ax, edge in ((loss, 1), (accuracy, 0)):
+        (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
+        assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (0.1, ax.get_ylim()[edge])
+    assert texts(figure) == ["FedSUM", "FedAvg"]
+    assert loss.get_ylim()[1] < 3
+    figure.canvas.draw()  # a warning is an error: all has room
+
+
+def test_a_setting_is_one_number(tmp_path):
+    with pytest.raises(InputError, match="one number that differs"):
+        settings([made(tmp_path)])
+    with pytest.raises(InputError, match="one number that differs"):
+        settings([rated(tmp_path, "FedSUM", eta, batch_size=size) for eta in (0.1, 0.2) for size in (8, 16)])
 
 
 def test_bars_have_a_panel_a_set():

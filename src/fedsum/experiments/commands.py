@@ -72,6 +72,11 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
     for way, how in ways.items():
         picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
         drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
+    if figure.get("against") == "setting":
+        from ..report.setting import against_setting
+
+        picture = against_setting(runs, title=figure["title"])
+        drawn += [save(picture, folder / f"setting.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "delay":
         from ..report.delay import against_delay, delays
 

@@ -20,11 +20,13 @@ from .labels import LABELS
 from .table import COSTS, column, metrics, smaller_is_better
 
 _PANEL = (2.35, 1.75)
+_WIDEST = 4
+"""panels of a metric beside each other, where they need not be: more are too small on a page"""
 _LEGEND_LINE = 0.2
 _LETTER = 0.068
 """inches, of the legend's text"""
-_CROSS = "x"
-_TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
+CROSS = "x"
+TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
 
 def grid(
@@ -78,26 +80,26 @@ def grid(
             held[j] = _panel(ax, here, places, compare, x, name, last)
             shown[j] = name
             if i == 0:
-                ax.set_title(_head(across, varying), fontsize=_TEXT["title"])
+                ax.set_title(_head(across, varying), fontsize=TEXT["title"])
             if i == len(rows) - 1:
-                ax.set_xlabel(LABELS.get(x, x), fontsize=_TEXT["label"])
+                ax.set_xlabel(LABELS.get(x, x), fontsize=TEXT["label"])
             if j == 0 or "y" in across:
                 head, text = _head(row, varying), LABELS.get(name, name)
-                ax.set_ylabel(f"{head}\n{text}" if head else text, fontsize=_TEXT["label"])
+                ax.set_ylabel(f"{head}\n{text}" if head else text, fontsize=TEXT["label"])
         for j, ax in enumerate(axes[i]):
-            _scale(ax, shown[j], [value for each in held for value in each] if one_scale else held[j])
-    handles = [Line2D([], [], label=label, **_look(places[label])) for label in labels]
+            scale(ax, shown[j], [value for each in held for value in each] if one_scale else held[j])
+    handles = [Line2D([], [], label=label, **look(places[label])) for label in labels]
     if len(labels) > 1:
         figure.legend(
             handles=handles,
             loc="outside lower center",
             ncols=math.ceil(len(labels) / lines),
             frameon=False,
-            fontsize=_TEXT["label"],
+            fontsize=TEXT["label"],
             handlelength=3.2,
         )
     if title:
-        figure.suptitle(wrapped(title, width), fontsize=_TEXT["title"] + 1)
+        figure.suptitle(wrapped(title, width), fontsize=TEXT["title"] + 1)
     return figure
 
 
@@ -106,7 +108,7 @@ def bars(counts: Mapping[str, Indices]) -> Figure:
     figure = Figure(figsize=(7.0, 2.5 * len(counts)), layout="constrained")
     for ax, (name, each) in zip(figure.subplots(len(counts), 1, squeeze=False)[:, 0], counts.items(), strict=True):
         stacked(ax, each)
-        ax.set_title(name, fontsize=_TEXT["title"])
+        ax.set_title(name, fontsize=TEXT["title"])
     return figure
 
 
@@ -163,8 +165,8 @@ def _layout(
     rows = cross([name for name in ("task", "algorithm", "setting") if name != compare])
     metrics = [{"y": y} for y in ys]
     # Wide rather than high, as a page is read.
-    if len(columns) == len(rows) == 1:
-        return [rows[0] | columns[0]], metrics
+    if len(columns) == 1 and (len(rows) == 1 or len(rows) > _WIDEST):
+        return [row | columns[0] for row in rows], metrics
     if len(columns) == 1:
         return [columns[0] | metric for metric in metrics], rows
     return [row | metric for row in rows for metric in metrics], columns
@@ -191,22 +193,22 @@ def _panel(
         curve = mean_curve(group, x, y, last) if group else pd.DataFrame()
         if curve.empty:
             continue
-        look = _look(places[label])
-        ax.plot(curve["x"], curve["mean"], **look)
+        style = look(places[label])
+        ax.plot(curve["x"], curve["mean"], **style)
         if curve["runs"].max() > 1:
-            ax.fill_between(curve["x"], curve["low"], curve["high"], color=look["color"], alpha=0.18, linewidth=0)
+            ax.fill_between(curve["x"], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0)
         for run in group:
             ends = mean_curve([run], x, y, last)
             if run.state != "diverged":
                 held += ends["mean"].tolist()
             elif not ends.empty:
                 ax.plot(
-                    ends["x"].iloc[-1], ends["mean"].iloc[-1], _CROSS, color=look["color"], markersize=5, clip_on=False
+                    ends["x"].iloc[-1], ends["mean"].iloc[-1], CROSS, color=style["color"], markersize=5, clip_on=False
                 )
     if not ax.lines:
         ax.text(0.5, 0.5, "no runs", transform=ax.transAxes, ha="center", va="center", color="0.4", fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=_TEXT["tick"])
+    ax.tick_params(labelsize=TEXT["tick"])
     ax.grid(color="0.92", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.xaxis.set_major_locator(MaxNLocator(integer=x != "seconds", nbins=5, steps=[1, 2, 2.5, 5, 10]))
@@ -215,7 +217,7 @@ def _panel(
     return held
 
 
-def _scale(ax: Axes, y: str, held: Sequence[float]) -> None:
+def scale(ax: Axes, y: str, held: Sequence[float]) -> None:
     """One that fits the runs that held; one that diverged leaves the picture, with its cross on the edge."""
     log = smaller_is_better(y)
     if log:
@@ -227,7 +229,7 @@ def _scale(ax: Axes, y: str, held: Sequence[float]) -> None:
         bottom, top = (low / room, high * room) if log else (low - room, high + room)
         ax.set_ylim(bottom, top)
         for line in ax.lines:
-            if line.get_marker() == _CROSS:
+            if line.get_marker() == CROSS:
                 line.set_ydata(np.clip(line.get_ydata(), bottom, top))
     if y.endswith("accuracy"):
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
@@ -251,6 +253,7 @@ def _plain_ticks(ax: Axes) -> None:
         ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _look(place: int) -> dict[str, Any]:
+def look(place: int) -> dict[str, Any]:
+    """How matplotlib draws the curve in that place."""
     dash = DASHES[place]
     return {"color": COLOURS[place], "linestyle": (0, dash) if dash else "-", "linewidth": 1.2 if dash else 1.8}
