@@ -93,6 +93,10 @@ def test_every_figure_at_small_scale(name, fedsum, tmp_path):
 def test_sensitivity_is_drawn_against_the_rate(fedsum, tmp_path):
     assert fedsum("reproduce", "sensitivity", "--scale", "small", "--rounds", 4, "--folder", "runs", "--json")[0] == 0
     assert (tmp_path / "runs/setting.png").read_bytes()[:4] == b"\x89PNG"
+    alone = ("--set", 'sweep."eta_l.eta_0"=[0.1]', "--folder", "one")
+    assert fedsum("reproduce", "sensitivity", "--scale", "small", "--rounds", 4, *alone)[0] == 0
+    assert (tmp_path / "one/rounds.png").exists()
+    assert not (tmp_path / "one/setting.png").exists()
 
 
 def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):

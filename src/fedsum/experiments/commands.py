@@ -73,10 +73,12 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
         picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
         drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "setting":
-        from ..report.setting import against_setting
+        from ..report.setting import against_setting, settings
 
-        picture = against_setting(runs, title=figure["title"])
-        drawn += [save(picture, folder / f"setting.{suffix}") for suffix in ("png", "pdf")]
+        # The command line may leave a single rate, or vary more than that.
+        if (table := settings(runs)) is not None:
+            picture = against_setting(table, title=figure["title"])
+            drawn += [save(picture, folder / f"setting.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "delay":
         from ..report.delay import against_delay, delays
 

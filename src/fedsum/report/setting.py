@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..checks import InputError
 from .collect import Collected
 from .facets import LAYERS, styles
 from .figures import wrapped
@@ -19,31 +18,27 @@ from .table import final, smaller_is_better
 _PANEL = (3.3, 2.5)
 
 
-def settings(runs: Sequence[Collected]) -> pd.DataFrame:
-    """`final`, with the name and the value of the setting, the one number that runs of an algorithm differ by."""
+def settings(runs: Sequence[Collected]) -> pd.DataFrame | None:
+    """`final`, with the name and the value of the setting, the one number that runs of an algorithm differ by; None
+    where there is no such number."""
     table = final(runs)
     split = table["setting"].str.split("=", expand=True).reindex(columns=[0, 1])
     table["name"], table["value"] = split[0], pd.to_numeric(split[1], errors="coerce")
-    if table["value"].isna().any():
-        told = ", ".join(sorted(set(table["setting"])))
-        raise InputError("setting", told, "one number that differs, such as eta_0=0.01 and eta_0=0.1")
-    return table
+    return None if table["value"].isna().any() else table
 
 
-def against_setting(
-    runs: Sequence[Collected], y: Sequence[str] = ("train_loss", "test_accuracy"), title: str = ""
-) -> Figure:
-    """Columns: metrics, means over the last 50 rounds and the seeds, with their standard deviation; rows: tasks.
+def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test_accuracy"), title: str = "") -> Figure:
+    """Columns: metrics; rows: tasks, and patterns where there are several.
 
+    `table` is from `settings`; drawn are means over the last 50 rounds and the seeds, and their standard deviation.
     Where all runs of a setting diverged there is a cross on the edge.
     """
-    table = settings(runs)
-    tasks, algorithms = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["algorithm"]))
+    by = ["task"] if table["schedule"].nunique() == 1 else ["task", "schedule"]
+    rows, algorithms = list(table.groupby(by, sort=False)), list(dict.fromkeys(table["algorithm"]))
     places = styles(algorithms, "algorithm")
-    figure = Figure(figsize=(_PANEL[0] * len(y) + 1.2, _PANEL[1] * len(tasks) + 0.4), layout="constrained")
-    for task, row in zip(tasks, figure.subplots(len(tasks), len(y), squeeze=False), strict=True):
-        here = table[table["task"] == task]
-        for ax, metric in zip(row, y, strict=True):
+    figure = Figure(figsize=(_PANEL[0] * len(y) + 1.2, _PANEL[1] * len(rows) + 0.4), layout="constrained")
+    for (names, here), axes in zip(rows, figure.subplots(len(rows), len(y), squeeze=False), strict=True):
+        for ax, metric in zip(axes, y, strict=True):
             mean, spread = f"{metric}_last", f"{metric}_last_std"
             # `scale` brings what is beyond an edge to it.
             edge = np.inf if smaller_is_better(metric) else -np.inf
@@ -60,7 +55,7 @@ def against_setting(
             ax.xaxis.set_minor_locator(NullLocator())
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_xlabel(here["name"].iloc[0], fontsize=TEXT["label"])
-            ax.set_ylabel(f"{task}\n{LABELS.get(metric, metric)}", fontsize=TEXT["label"])
+            ax.set_ylabel(f"{', '.join(map(str, names))}\n{LABELS.get(metric, metric)}", fontsize=TEXT["label"])
             ax.tick_params(labelsize=TEXT["tick"])
             ax.grid(color="0.92", linewidth=0.6)
             ax.spines[["top", "right"]].set_visible(False)
