@@ -1,4 +1,4 @@
-"""SCAFFOLD as it is not: two of the mistakes seen in public code."""
+"""SCAFFOLD as it is not: two mistakes, the first of them seen in public code."""
 
 from fedsum import SCAFFOLD
 
