@@ -19,6 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 import fedsum
+from fedsum.experiments.between import Between
 from fedsum.tasks import Quadratic
 
 N, ACTIVE, K = 100, 20, 10
@@ -30,7 +31,17 @@ PATTERNS = {
     "cyclic, 20 of 100": fedsum.Cyclic(N, ACTIVE),
     "reshuffled, 20 of 100": fedsum.Reshuffled(N, ACTIVE),
 }
-ALGORITHMS = [fedsum.FedSUMB(), fedsum.FedSUM(), fedsum.FedSUMCR(), fedsum.MIFA(), fedsum.FedVARP(), fedsum.FedAvg()]
+ALGORITHMS = {
+    "FedSUM-B": fedsum.FedSUMB(),
+    "FedSUM": fedsum.FedSUM(),
+    "FedSUM-CR": fedsum.FedSUMCR(),
+    "FedSUM's steps, SCAFFOLD's server": Between("FedSUM", "SCAFFOLD"),
+    "SCAFFOLD's steps, FedSUM's server": Between("SCAFFOLD", "FedSUM"),
+    "SCAFFOLD": fedsum.SCAFFOLD(),
+    "MIFA": fedsum.MIFA(),
+    "FedVARP": fedsum.FedVARP(),
+    "FedAvg": fedsum.FedAvg(),
+}
 LOWEST, HIGHEST, POINTS = (
     0.3,
     24.0,
@@ -91,13 +102,14 @@ def limit(algorithm, schedule, rounds):
 
 def predicted(algorithm, schedule, local_steps):
     """docs/theory.md's limit and period; nothing where it has none."""
-    if not isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB):
+    mixed = algorithm == Between("FedSUM", "SCAFFOLD")
+    if not (mixed or isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB)):
         return None, None
-    ahead = (1 - 1 / local_steps) / 2 if isinstance(algorithm, fedsum.FedSUM) else 0.0
+    ahead = 0.0 if isinstance(algorithm, fedsum.FedSUMB) else (1 - 1 / local_steps) / 2
     if isinstance(schedule, fedsum.Independent | fedsum.Uniform):
         p = schedule.p if isinstance(schedule, fedsum.Independent) else schedule.size / schedule.n
-        return 2 * (2 - p) / (p * (1 + 2 * ahead)), 2.0
-    if not isinstance(schedule, fedsum.Cyclic):
+        return 2 * (2 - p) / (2 - p / local_steps if mixed else p * (1 + 2 * ahead)), 2.0
+    if mixed or not isinstance(schedule, fedsum.Cyclic):
         return None, None
     M = schedule.n // schedule.size
     angle = np.linspace(1e-4, np.pi, 200_001)
@@ -123,15 +135,15 @@ def main():
     for head in ("", *PATTERNS):
         table.add_column(head, justify="right" if head else "left")
     found = []
-    each = [(algorithm, name) for algorithm in ALGORITHMS for name in PATTERNS]
-    for algorithm, name in track(each, description="limits", transient=True):
-        measured, period = limit(algorithm, PATTERNS[name], arguments.rounds)
-        theory, its_period = predicted(algorithm, PATTERNS[name], K)
-        row = {"algorithm": algorithm.name, "pattern": name, "limit": measured, "period": period}
+    each = [(label, pattern) for label in ALGORITHMS for pattern in PATTERNS]
+    for label, pattern in track(each, description="limits", transient=True):
+        measured, period = limit(ALGORITHMS[label], PATTERNS[pattern], arguments.rounds)
+        theory, its_period = predicted(ALGORITHMS[label], PATTERNS[pattern], K)
+        row = {"algorithm": label, "pattern": pattern, "limit": measured, "period": period}
         found.append(row | {"predicted": theory, "predicted_period": its_period})
-    for algorithm in ALGORITHMS:
-        rows = [row for row in found if row["algorithm"] == algorithm.name]
-        table.add_row(algorithm.name, *(shown(row["limit"], row["period"]) for row in rows))
+    for label in ALGORITHMS:
+        rows = [row for row in found if row["algorithm"] == label]
+        table.add_row(label, *(shown(row["limit"], row["period"]) for row in rows))
         if any(row["predicted"] for row in rows):
             table.add_row("  predicted", *(shown(row["predicted"], row["predicted_period"]) for row in rows))
     Console(width=150).print(table)
