@@ -17,8 +17,8 @@ class Between(SCAFFOLD):
 
     Args:
       steps: local steps, of length eta_l/N along g + N c - c_i ("FedSUM") or eta_l along g + c - c_i ("SCAFFOLD").
-      server: the server's step, along c as it is after the round ("FedSUM") or along mean_{S_t} d_i + c as it was
-        before ("SCAFFOLD"), which is c in expectation only.
+      server: the server's step, along c as it is after the round ("FedSUM"), where what is new counts 1/N, or along
+        mean_{S_t} d_i + c as it was before ("SCAFFOLD"), where it counts 1/S.
     """
 
     steps: str

@@ -1,4 +1,7 @@
-"""SCAFFOLD as it is not: two mistakes, the first of them seen in public code."""
+"""SCAFFOLD as it is not: two mistakes, the first of them seen in public code.
+
+The runs beside it name this file by where it was then, carry/wrong.py.
+"""
 
 from fedsum import SCAFFOLD
 
@@ -12,7 +15,7 @@ class DividedByM(SCAFFOLD):
 
 
 class UpdatedFirst(SCAFFOLD):
-    """x moves along the mean of d_i plus the new c instead of the old: the round's d_i count twice."""
+    """x moves along the mean of d_i plus the new c instead of the old: the round's d_i count 1/m + 1/N."""
 
     def merge(self, server, total, m, now):
         x, d = server["x"], total["d"]
