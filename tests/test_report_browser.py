@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from sweeps import write_sweep
+from sweeps import TASK, configured, measured, write_run, write_sweep
 
 from fedsum.report.collect import collect
 from fedsum.report.grids import mean_curve
@@ -242,6 +242,22 @@ def test_the_address_holds_the_view(opened):
     assert one(browser, "#final-table th[aria-sort]").get_attribute("data-key") == "algorithm"
     browser = opened(view="#x=nonsense&last=-3&no-algorithm=nobody&target.a=b&y=%3Cb%3E")
     assert len(find(browser, "#panels .curve")) == 9
+
+
+def test_tasks_of_one_pattern_stand_beside_each_other(opened, browser, tmp_path):
+    asked = (("mnist", "Uniform", "FedSUM"), ("digits", "Uniform", "FedSUM"), ("digits", "Biased", "FedAvg"))
+    for name, schedule, algorithm in asked:
+        config = configured(algorithm, schedule, task=TASK | {"name": name})
+        write_run(tmp_path / schedule / name, config, measured(config))
+    opened()
+    browser.get(page(tmp_path / "Uniform", tmp_path / "one.html").as_uri())
+    assert find(browser, "#panels h3") == []
+    first, second = find(browser, "#panels figure")
+    assert [figure.find_element("css selector", "figcaption").text for figure in (first, second)] == ["MNIST", "digits"]
+    assert first.rect["y"] == second.rect["y"]
+    assert first.rect["x"] < second.rect["x"]
+    browser.get(page(tmp_path, tmp_path / "both.html").as_uri())
+    assert [head.text for head in find(browser, "#panels h3")] == ["MNIST", "digits"]
 
 
 def test_configuration_and_command_are_there_as_text(opened):

@@ -179,7 +179,7 @@ function drawCurves() {
     return;
   }
   const outer = state.compare === "task" ? [null] : D.facets.task.filter((task) => !state.off.task.has(task));
-  for (const task of outer) {
+  const groups = outer.map((task) => {
     const members = live.filter((run) => task === null || label(run.f, "task") === task);
     const inner = FACETS.filter((name) => name !== "task" && name !== state.compare);
     const cells = new Map();
@@ -189,13 +189,21 @@ function drawCurves() {
       cell.runs.push(run);
       cells.set(key, cell);
     }
-    const panels = [...cells.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, cell]) => panelOf(cell));
-    if (!panels.length) continue;
-    const grid = el("div", { class: "grid" });
-    if (task !== null) host.append(el("h3", {}, task));
-    host.append(grid);
+    return { task, panels: [...cells.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, cell]) => panelOf(cell)) };
+  }).filter((group) => group.panels.length);
+  // Tasks with a single panel each are panels of one row.
+  const beside = groups.length > 1 && groups.every((group) => group.panels.length === 1);
+  let grid = null;
+  for (const { task, panels } of groups) {
+    if (!beside || !grid) {
+      if (task !== null && !beside) host.append(el("h3", {}, task));
+      host.append(grid = el("div", { class: "grid" }));
+    }
     const range = yRange(panels, metric);
-    for (const panel of panels) drawPanel(grid, panel, metric, range, task);
+    for (const panel of panels) {
+      if (beside) panel.title = [task, panel.title].filter(Boolean).join(", ");
+      drawPanel(grid, panel, metric, range, beside ? "" : task);
+    }
   }
 }
 
