@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from sweeps import TASK, configured, measured, write_run
 
 from fedsum import InputError
 from fedsum.experiments import EXPERIMENTS, availability, experiment
+from fedsum.experiments.commands import draw
 from fedsum.report import grids
 from fedsum.report.collect import collect
 from fedsum.report.delay import delays, line, rank_correlation
@@ -97,6 +99,19 @@ def test_sensitivity_is_drawn_against_the_rate(fedsum, tmp_path):
     assert fedsum("reproduce", "sensitivity", "--scale", "small", "--rounds", 4, *alone)[0] == 0
     assert (tmp_path / "one/rounds.png").exists()
     assert not (tmp_path / "one/setting.png").exists()
+
+
+def test_tasks_may_be_drawn_apart(tmp_path):
+    for name in ("mnist", "digits"):
+        config = configured(task=TASK | {"name": name})
+        write_run(tmp_path / name, config, measured(config))
+    figure = {"title": "apart", "apart": "task"}
+    assert {path.stem for path in draw(tmp_path, figure)} == {
+        *(f"{way}-{task}" for way in ("rounds", "communication", "last") for task in ("mnist", "digits")),
+        "report",
+    }
+    assert (tmp_path / "last-mnist.png").read_bytes() != (tmp_path / "last-digits.png").read_bytes()
+    assert {path.stem for path in draw(tmp_path / "mnist", figure)} == {"rounds", "communication", "last", "report"}
 
 
 def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):

@@ -69,9 +69,14 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
     # As many as were evaluated one by one, in the paper 160.
     zoom = max(run.config.get("eval_last", 0) for run in runs) or _LAST
     ways: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
+    tasks = sorted({run.config["task"]["name"] for run in runs})
     for way, how in ways.items():
-        picture = grid(runs, compare=figure.get("compare"), title=figure["title"], **how)
-        drawn += [save(picture, folder / f"{way}.{suffix}") for suffix in ("png", "pdf")]
+        # A picture of all tasks may be too high to look at.
+        for task in tasks if figure.get("apart") == "task" and len(tasks) > 1 else [None]:
+            some = [run for run in runs if task in (None, run.config["task"]["name"])]
+            picture = grid(some, compare=figure.get("compare"), title=figure["title"], **how)
+            name = way if task is None else f"{way}-{task}"
+            drawn += [save(picture, folder / f"{name}.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "setting":
         from ..report.setting import against_setting, settings
 
