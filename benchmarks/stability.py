@@ -42,11 +42,8 @@ ALGORITHMS = {
     "FedVARP": fedsum.FedVARP(),
     "FedAvg": fedsum.FedAvg(),
 }
-LOWEST, HIGHEST, POINTS = (
-    0.3,
-    24.0,
-    48,
-)  # beyond 2 K = 20 local steps blow up, K times a round: not far, or they overflow
+# Beyond 2 K = 20 local steps blow up, K times a round: not far beyond, or they overflow.
+LOWEST, HIGHEST, POINTS = 0.3, 24.0, 48
 
 
 class Watched(Quadratic):
