@@ -18,7 +18,8 @@ from rich.table import Table
 from torch import nn
 
 import fedsum
-from fedsum.engine import StateBank, blocks
+from fedsum.engine import StateBank
+from fedsum.engine.bank import blocks
 from fedsum.tasks import ClientData, partition
 
 

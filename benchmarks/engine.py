@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedsum
-from fedsum.engine import fused
+from fedsum.engine.kernels import networks
 from fedsum.tasks import ClientData, Task, models, partition
 from fedsum.tasks.transforms import Standardize
 
@@ -163,7 +163,7 @@ def main():
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    ours, kernels = fused.steps, "torch's"
+    ours, kernels = networks.steps, "torch's"
 
     def noted(task):
         nonlocal kernels
@@ -171,7 +171,7 @@ def main():
         kernels = "ours" if found else "torch's"
         return found
 
-    fused.steps = noted
+    networks.steps = noted
     precisions = arguments.precision or (("tf32", "fp32") if device.type == "cuda" else ("fp32",))
     cases = [(name, precision) for name in arguments.models for precision in precisions]
     found = []

@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import nn
 
 import fedsum
-from fedsum.keyed import Purpose, rng
+from fedsum.base.keyed import Purpose, rng
 from fedsum.tasks import Task
 from fedsum.tasks.models import logistic
 

@@ -26,9 +26,10 @@ def fedsum(monkeypatch, tmp_path, capsys):
 
     def run(*arguments):
         from fedsum import cli
+        from fedsum.cli import console as consoles
 
         monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, arguments)])
-        for console in (cli.out, cli.err):  # consoles look up their stream anew under capsys
+        for console in (consoles.out, consoles.err):  # consoles look up their stream anew under capsys
             monkeypatch.setattr(console, "_file", None)
             monkeypatch.setattr(console, "_width", 120)
         with pytest.raises(SystemExit) as stop:

@@ -146,7 +146,7 @@ def test_ctrl_c_is_no_traceback(fedsum, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["fedsum.demo"], "simulate", interrupted)
+    monkeypatch.setattr(sys.modules["fedsum.experiments.demo"], "simulate", interrupted)
     code, _, err = fedsum("demo")
     assert code == 130
     assert "stopped" in err

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedsum.engine import fused
+from fedsum.engine.kernels import networks
 from fedsum.tasks import Task, models
 from fedsum.tasks.transforms import Augment, Standardize
 
@@ -219,7 +219,7 @@ def task_of(make, shape=(1, 8, 8), clients=3, **options):
 
 @pytest.fixture
 def as_on_cuda(monkeypatch):
-    monkeypatch.setattr(fused, "_ours", lambda task: isinstance(task, Task))
+    monkeypatch.setattr(networks, "_ours", lambda task: isinstance(task, Task))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**30))
     monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # as many as a GPU needs would take long to interpret
 
@@ -250,7 +250,7 @@ def both(task, samples=6):
         (g,) = torch.autograd.grad(twin_loss(task, x[client], *task.samples(batch[client])), x)
         twins.append(g[client] if task.scale is None else g[client] * task.scale[client])
     still = torch.zeros_like(x), torch.tensor(0.0)
-    return fused.steps(task)(x.detach(), *still, clients, batch[None]), torch.stack(twins)
+    return networks.steps(task)(x.detach(), *still, clients, batch[None]), torch.stack(twins)
 
 
 @pytest.mark.parametrize("make", [models.mnist_cnn, models.svhn_cnn, models.cifar10_cnn])
@@ -261,7 +261,7 @@ def test_the_networks_of_the_paper_are_known(make, as_on_cuda):
     ours, twin = both(task, samples=2)
     assert (ours - twin).norm() <= 1e-3 * twin.norm()
     x = task.init(0)
-    found, expected = fused.evaluation(task)(x), task.evaluate(x)
+    found, expected = networks.evaluation(task)(x), task.evaluate(x)
     assert found == pytest.approx(expected, rel=1e-3)
     assert found["train_loss"] != expected["train_loss"]
 
@@ -271,7 +271,7 @@ def test_steps_move_by_gradient_and_correction(as_on_cuda):
     start = torch.stack([task.init(seed) for seed in range(task.n)])
     correction = torch.randn(start.shape, generator=torch.Generator().manual_seed(0))
     batches = torch.stack([task.batches(0, 0, client, 3, 4) for client in range(task.n)], dim=1)
-    steps, step, clients = fused.steps(task), torch.tensor(0.3), torch.arange(task.n)
+    steps, step, clients = networks.steps(task), torch.tensor(0.3), torch.arange(task.n)
     still = torch.zeros_like(start), torch.tensor(0.0)
     before, x, expected = start.clone(), start, torch.zeros_like(start)
     for k in range(3):
@@ -363,21 +363,21 @@ def smooth(outputs, targets):
     ids=lambda options: str(next(iter(options))),
 )
 def test_tasks_of_other_kinds_are_left_to_torch(options, as_on_cuda):
-    assert fused.steps(labelled(**options)) is None
+    assert networks.steps(labelled(**options)) is None
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"loss": nn.CrossEntropyLoss()}, {"augment": Augment()}, {"prepare": Standardize((0.3,), (0.2,))}]
 )
 def test_tasks_of_the_usual_kind_are_known(options, as_on_cuda):
-    assert fused.steps(labelled(**options)) is not None
+    assert networks.steps(labelled(**options)) is not None
 
 
 def test_test_images_of_other_channels_are_torchs_to_refuse(as_on_cuda):
     task = labelled()
     task.test_data = torch.randn(6, 3, 8, 8), torch.zeros(6, dtype=torch.int64)
     with pytest.raises(RuntimeError, match="channels"):
-        fused.evaluation(task)(task.init(0))
+        networks.evaluation(task)(task.init(0))
 
 
 @pytest.mark.parametrize("room", [0, 2**30])
@@ -387,13 +387,13 @@ def test_samples_are_prepared_once_where_they_fit(room, prepare, as_on_cuda, mon
     images = torch.arange(64 * 6).reshape(6, 1, 8, 8)
     data = [(images.float() if prepare is None else images.to(torch.uint8), torch.arange(6))] * 2
     task = Task(partial(nn.Sequential, *block(1, 4), *head(64)), F.cross_entropy, data, prepare=prepare)
-    layers, _ = fused._layers(task, task._training)
-    samples, batch = fused._samples(task, layers), torch.tensor([[3, 1], [7, 9]])
+    layers, _ = networks._layers(task, task._training)
+    samples, batch = networks._samples(task, layers), torch.tensor([[3, 1], [7, 9]])
     assert (samples == task.samples) == (room == 0)
     inputs, targets = task.samples(batch)
     assert torch.equal(samples(batch)[1], targets)
     if room:
-        assert fused._samples(task, layers)(batch)[0].images.factors is samples(batch)[0].images.factors
+        assert networks._samples(task, layers)(batch)[0].images.factors is samples(batch)[0].images.factors
         found = samples(batch)[0]
         pixels = found.images.factors[found.numbers].float() * found.images.unit.view(-1, 1, 1, 1, 1)
         assert torch.equal(pixels[..., 1:9, 1:9, 0], rounded(inputs)[:, :, 0])
@@ -405,7 +405,7 @@ def test_samples_are_prepared_once_where_they_fit(room, prepare, as_on_cuda, mon
 def test_an_evaluation_reads_frames_made_once_where_they_fit(room, as_on_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, room))
     monkeypatch.setattr(
-        "fedsum.tasks.task._EVALUATION_BYTES", {"cpu": 4 * (fused._ACTIVATIONS * 64 * 4)}
+        "fedsum.tasks.task._EVALUATION_BYTES", {"cpu": 4 * (networks._ACTIVATIONS * 64 * 4)}
     )  # four samples a piece
     made, all_of = [], conv_pool.Framed.all_of
     monkeypatch.setattr(conv_pool.Framed, "all_of", lambda values: made.append(len(values)) or all_of(values))
@@ -417,10 +417,10 @@ def test_an_evaluation_reads_frames_made_once_where_they_fit(room, as_on_cuda, m
     task = Task(make, F.cross_entropy, data, (images[13:], labels[13:]), prepare=prepare)
     x = task.init(0)
     for _ in range(2):
-        assert fused.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+        assert networks.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
     assert made == ([13, 9] if room else [])
     task.test_data = images[:5], labels[:5]
-    assert fused.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+    assert networks.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
 
 
 def test_a_preparation_of_ones_own_sees_batches_only(as_on_cuda):
@@ -432,9 +432,9 @@ def test_a_preparation_of_ones_own_sees_batches_only(as_on_cuda):
 
     data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,)))] * 2
     task = Task(partial(nn.Sequential, *block(1, 4), *head(64)), F.cross_entropy, data, prepare=prepare)
-    layers, _ = fused._layers(task, task._training)
+    layers, _ = networks._layers(task, task._training)
     seen.clear()
-    assert fused._framed(task, task.inputs, layers) is None
+    assert networks._framed(task, task.inputs, layers) is None
     assert not seen
 
 
@@ -470,7 +470,7 @@ def test_a_layer_that_comes_twice(as_on_cuda):
 def test_dropout_is_drawn_anew_by_torchs_generator(make, as_on_cuda):
     task = task_of(make)
     x, batch = torch.stack([task.init(0)] * 2), torch.arange(6).expand(1, 2, 6)
-    steps, still = fused.steps(task), (torch.zeros_like(x), torch.tensor(0.0), torch.arange(2), batch)
+    steps, still = networks.steps(task), (torch.zeros_like(x), torch.tensor(0.0), torch.arange(2), batch)
     torch.manual_seed(1)
     one, other = steps(x, *still), steps(x, *still)
     torch.manual_seed(1)
@@ -479,7 +479,7 @@ def test_dropout_is_drawn_anew_by_torchs_generator(make, as_on_cuda):
     for a, b in [(one, other), (one[0], one[1])]:  # of the same samples
         assert (a - b).norm() > 0.1 * a.norm()
     task._training.eval()
-    without = fused.steps(task)(x, *still)
+    without = networks.steps(task)(x, *still)
     assert torch.equal(without[0], without[1])
 
 
@@ -527,13 +527,13 @@ UNKNOWN = {
 @pytest.mark.parametrize("make", UNKNOWN.values(), ids=UNKNOWN)
 def test_what_is_not_known_is_left_to_torch(make, as_on_cuda):
     task = task_of(make)
-    assert fused.steps(task) is None
-    assert fused.evaluation(task) == task.evaluate
+    assert networks.steps(task) is None
+    assert networks.evaluation(task) == task.evaluate
 
 
 def test_inputs_that_are_not_float_are_left_to_torch(as_on_cuda):
     data = [(torch.ones(6, 1, 8, 8, dtype=torch.int32), torch.zeros(6, dtype=torch.int64))]
-    assert fused.steps(Task(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)) is None
+    assert networks.steps(Task(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)) is None
 
 
 def test_test_images_of_an_odd_size(as_on_cuda):
@@ -543,13 +543,13 @@ def test_test_images_of_an_odd_size(as_on_cuda):
     make = partial(nn.Sequential, *block(1, 4), *head(64))
     task = Task(make, F.cross_entropy, data, (torch.randn(6, 1, 9, 9, generator=draw), labels))
     x = task.init(0)
-    assert fused.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+    assert networks.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
 
 
 def test_only_where_tf32_on_cuda_was_asked_for():
     task = task_of(lambda: nn.Sequential(*block(1, 4), *head(64)))
-    assert fused.steps(task) is None
-    assert fused.evaluation(task) == task.evaluate
+    assert networks.steps(task) is None
+    assert networks.evaluation(task) == task.evaluate
 
 
 def test_a_task_with_gradients_of_its_own_keeps_them(as_on_cuda):
@@ -562,5 +562,5 @@ def test_a_task_with_gradients_of_its_own_keeps_them(as_on_cuda):
 
     data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,)))]
     task = Own(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)
-    assert fused.steps(task) is None
-    assert fused.evaluation(task)(task.init(0)) == {"train_loss": 1.0}
+    assert networks.steps(task) is None
+    assert networks.evaluation(task)(task.init(0)) == {"train_loss": 1.0}

@@ -8,8 +8,9 @@ from torch import nn
 import fedsum
 from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
 from fedsum.algorithms import ALGORITHMS
-from fedsum.engine import bank, blocks, fused
-from fedsum.engine.away import AwayBlock
+from fedsum.engine.bank import blocks, state_bank
+from fedsum.engine.bank.offload import AwayBlock
+from fedsum.engine.kernels import networks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
@@ -158,8 +159,8 @@ def test_our_kernels_with_bytes_weights_and_several_chunks(augment, with_our_ker
 @pytest.fixture
 def with_our_kernels(monkeypatch):
     """Whether the last task was trained with them."""
-    built, ours = [], fused.steps
-    monkeypatch.setattr(fused, "steps", lambda task: built.append(ours(task)) or built[-1])
+    built, ours = [], networks.steps
+    monkeypatch.setattr(networks, "steps", lambda task: built.append(ours(task)) or built[-1])
     return lambda: built[-1] is not None
 
 
@@ -183,7 +184,7 @@ def test_our_kernels_drop_by_the_key():
 def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm, largest, task, monkeypatch):
     options = {"dtype": torch.float64, "rounds": 60, "schedule": Independent(nets.N, 0.3), "deterministic": True}
     expected = run(task, algorithm, "loop", **options)
-    monkeypatch.setattr(bank, "_LARGEST", largest)
+    monkeypatch.setattr(state_bank, "_LARGEST", largest)
     if room != "device":
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (0, 0))
     if room == "file":

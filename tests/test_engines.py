@@ -13,10 +13,12 @@ from problems import noisy
 import fedsum
 from fedsum import Explicit, FedAvg, FedSUM, Independent, InputError, Uniform, simulate
 from fedsum.algorithms import ALGORITHMS
-from fedsum.engine import StateBank, auto, bank, blocks, fused, graphs
+from fedsum.engine import StateBank, choose, graphs
+from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.graphs import CAPTURED, COMPILED, cover
+from fedsum.engine.kernels import networks
 from fedsum.engine.loop import LoopEngine
-from fedsum.engine.workers import WorkerEngine
+from fedsum.engine.processes import WorkerEngine
 
 every_algorithm = pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()], ids=lambda a: a.name)
 buffers = graphs._Buffers
@@ -44,7 +46,7 @@ def test_batched_agrees_on_quadratics(algorithm):
 
 
 def test_more_clients_than_a_chunk_holds(monkeypatch):
-    monkeypatch.setattr(sys.modules["fedsum.engine.batched"], "_CHUNK", 2)
+    monkeypatch.setattr(sys.modules["fedsum.engine.stacked"], "_CHUNK", 2)
     loop, batched = (final(FedSUM(), engine, schedule=Uniform(nets.N, 5)) for engine in ("loop", "batched"))
     assert (batched - loop).abs().max() < 1e-10
 
@@ -71,7 +73,7 @@ def test_workers_give_the_loops_bits(algorithm, dtype, shared_workers, monkeypat
     loop = final(algorithm, "loop", dtype=dtype)
     engine = shared_workers(dtype)
     monkeypatch.setattr(engine, "close", lambda: None)
-    monkeypatch.setattr(sys.modules["fedsum.simulate"], "choose", lambda *a, **k: engine)
+    monkeypatch.setattr(sys.modules["fedsum.simulate"], "choose_engine", lambda *a, **k: engine)
     assert torch.equal(final(algorithm, "workers", dtype=dtype), loop)
 
 
@@ -98,14 +100,14 @@ def test_auto_hands_over_to_workers_only_where_they_pay(monkeypatch):
             made.append(job)
             super().__init__(*job)
 
-    monkeypatch.setattr(auto, "WorkerEngine", Watched)
-    monkeypatch.setattr(auto, "cores", lambda: 2)
+    monkeypatch.setattr(choose, "WorkerEngine", Watched)
+    monkeypatch.setattr(choose, "cores", lambda: 2)
     small = final(FedSUM(), "auto")
     assert made == []
-    monkeypatch.setattr(auto, "_WORTH_STARTING", 0.0)
+    monkeypatch.setattr(choose, "_WORTH_STARTING", 0.0)
     assert torch.equal(final(FedSUM(), "auto", rounds=20), small)
     assert len(made) == 1
-    monkeypatch.setattr(auto, "cores", lambda: 1)
+    monkeypatch.setattr(choose, "cores", lambda: 1)
     assert torch.equal(final(FedSUM(), "auto"), small)
     assert len(made) == 1
 
@@ -165,7 +167,7 @@ def graph_engine(monkeypatch):
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     room = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (room.get("bytes", 2**40), 2**40))
-    monkeypatch.setattr(auto, "BatchedEngine", graphs.GraphEngine)
+    monkeypatch.setattr(choose, "BatchedEngine", graphs.GraphEngine)
     return room
 
 
@@ -192,7 +194,7 @@ def test_graphs_share_the_largest_buffers_so_far(first, sizes, graph_engine, mon
 def test_graphs_of_our_kernels(graph_engine, monkeypatch):
     conv_pool = pytest.importorskip("fedsum.engine.conv_pool", reason="needs triton")
     monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # fewer to interpret
-    monkeypatch.setattr(fused, "_ours", lambda task: True)
+    monkeypatch.setattr(networks, "_ours", lambda task: True)
     options = {"task": nets.task(), "schedule": Uniform(nets.N, 5), "rounds": 2, "local_steps": 2}
     options["dtype"] = torch.float32
     loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
@@ -220,7 +222,7 @@ def test_cover_holds_everybody_and_wastes_little(clients, all_sizes, data):
 def test_bank_keeps_every_state_wherever_it_lies(room, monkeypatch):
     if room == "file":
         monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)
-    monkeypatch.setattr(bank, "_LARGEST", 16 * 24)
+    monkeypatch.setattr(state_bank, "_LARGEST", 16 * 24)
     draw = np.random.default_rng(0)
     kept = StateBank({"h": torch.full((2,), 7.0), "last": torch.tensor(-1)})
     twin = {}

@@ -13,9 +13,9 @@ from sweeps import TASK, configured, measured, write_run
 from fedsum import InputError
 from fedsum.experiments import EXPERIMENTS, availability, experiment
 from fedsum.experiments.commands import draw
-from fedsum.report import grids
+from fedsum.report import panels
+from fedsum.report.against_delay import delays, line, rank_correlation
 from fedsum.report.collect import collect
-from fedsum.report.delay import delays, line, rank_correlation
 from fedsum.runs.config import Config
 from fedsum.runs.sweep import expand
 from fedsum.tasks import vision
@@ -133,7 +133,7 @@ def test_heterogeneity_is_drawn_without_training(fedsum, tmp_path):
 
 def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
     drawn = []
-    monkeypatch.setattr(grids, "bars", lambda counts: drawn.extend(counts) or Figure())
+    monkeypatch.setattr(panels, "bars", lambda counts: drawn.extend(counts) or Figure())
     split = ("--set", "task.alpha=100")
     assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars", *split)[0] == 0
     assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--set", "task.partition=iid")[0] == 0
@@ -142,7 +142,7 @@ def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
 
 def test_the_zoom_is_on_the_rounds_that_were_evaluated_one_by_one(fedsum, monkeypatch):
     seen = []
-    monkeypatch.setattr(grids, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
+    monkeypatch.setattr(panels, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
     assert fedsum("reproduce", "bias", "--scale", "small", "--rounds", "12", "--set", "eval_last=5")[0] == 0
     assert seen == [None, None, 5]
 

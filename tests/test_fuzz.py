@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 from fedsum import cli
+from fedsum.cli import console as consoles
 
 CONFIGS = [
     """rounds = 3
@@ -119,7 +120,7 @@ def mutated(text, draw, values=VALUES, words=WORDS):
 def outcome(monkeypatch, tmp_path, capsys):
     """The exit code of a command; a traceback is a failure of the test, and so is more than one line of error."""
     monkeypatch.chdir(tmp_path)
-    for console in (cli.out, cli.err):
+    for console in (consoles.out, consoles.err):
         monkeypatch.setattr(console, "_file", None)
 
     def quietly():

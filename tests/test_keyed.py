@@ -1,4 +1,4 @@
-from fedsum.keyed import Purpose, rng, torch_seed
+from fedsum.base.keyed import Purpose, rng, torch_seed
 
 
 def test_every_part_of_the_key_matters():

@@ -7,22 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsum import (
-    Biased,
-    Cyclic,
-    Explicit,
-    Independent,
-    InputError,
-    Markov,
-    Reshuffled,
-    Sine,
-    Uniform,
-    delays,
-    theory,
-)
+from fedsum import Biased, Cyclic, Explicit, Independent, InputError, Markov, Reshuffled, Sine, Uniform, delays, theory
+from fedsum.base.registry import build
 from fedsum.participation import SCHEDULES
 from fedsum.participation.independent import Coins
-from fedsum.registry import build
 
 probabilities = st.floats(0.01, 1.0)
 

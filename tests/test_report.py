@@ -12,13 +12,13 @@ import pytest
 from matplotlib.figure import Figure
 from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
-from fedsum.checks import InputError
+from fedsum.base.checks import InputError
 from fedsum.report.collect import Collected, collect
 from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.figures import save
-from fedsum.report.grids import bars, grid, mean_curve, scale
 from fedsum.report.page import page, payload, render
-from fedsum.report.setting import against_setting, settings
+from fedsum.report.panels import bars, grid, mean_curve, scale
+from fedsum.report.sensitivity import against_setting, settings
 from fedsum.report.table import final, metrics
 from fedsum.tasks import data
 
@@ -506,10 +506,11 @@ def test_page_refuses_before_it_reads(tmp_path, sweep):
 
 def test_report_command(sweep, tmp_path, monkeypatch, capsys):
     from fedsum import cli
+    from fedsum.cli import console as consoles
 
     monkeypatch.chdir(tmp_path)
     for arguments, code in (([str(sweep)], 0), ([str(tmp_path / "empty")], 2)):
-        for console in (cli.out, cli.err):
+        for console in (consoles.out, consoles.err):
             monkeypatch.setattr(console, "_file", None)
         monkeypatch.setattr(sys, "argv", ["fedsum", "report", *arguments])
         with pytest.raises(SystemExit) as stop:

@@ -8,8 +8,8 @@ import pytest
 from sweeps import TASK, configured, measured, write_run, write_sweep
 
 from fedsum.report.collect import collect
-from fedsum.report.grids import mean_curve
 from fedsum.report.page import page
+from fedsum.report.panels import mean_curve
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [

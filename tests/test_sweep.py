@@ -19,8 +19,8 @@ from fedsum.report.collect import collect
 from fedsum.report.page import render
 from fedsum.runs import config, display, recipes
 from fedsum.runs.execute import execute_quietly
-from fedsum.runs.grid import best
 from fedsum.runs.pools import LocalPool
+from fedsum.runs.search import best
 from fedsum.runs.standing import Standing, rows, run_folders, standing
 from fedsum.runs.sweep import expand, not_begun, run_all
 

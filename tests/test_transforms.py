@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsum import InputError
-from fedsum.keyed import Purpose, rng
+from fedsum.base.keyed import Purpose, rng
 from fedsum.tasks import Augment, Standardize
 
 COLOUR = Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))

@@ -16,9 +16,9 @@ import torch
 from nbclient import NotebookClient
 
 import fedsum
-from fedsum.engine import auto, workers
+from fedsum.engine import choose, processes
 from fedsum.engine.loop import LoopEngine
-from fedsum.engine.workers import WorkerEngine
+from fedsum.engine.processes import WorkerEngine
 from fedsum.tasks import Task
 
 # No `if __name__ == "__main__"`, a module class and a loss of the script's own.
@@ -71,7 +71,7 @@ def test_workers_end_when_the_parent_is_killed():
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
         "import nets, torch\n"
-        "from fedsum.engine.workers import WorkerEngine\n"
+        "from fedsum.engine.processes import WorkerEngine\n"
         "engine = WorkerEngine(nets.task(), 0, 3, 8, 2)\n"
         "print(*[worker.process.pid for worker in engine._workers], flush=True)\n"
         "time.sleep(600)\n"
@@ -135,8 +135,8 @@ def test_auto_goes_on_without_workers_that_cannot_start(monkeypatch):
         with lock:
             return torch.nn.functional.cross_entropy(outputs, targets)
 
-    monkeypatch.setattr(auto, "_WORTH_STARTING", 0.0)
-    monkeypatch.setattr(auto, "cores", lambda: 2)
+    monkeypatch.setattr(choose, "_WORTH_STARTING", 0.0)
+    monkeypatch.setattr(choose, "cores", lambda: 2)
     task = Task(nets.convolutional, loss, nets.images())
     options = {"rounds": 4, "local_steps": 2, "eta_l": 0.1, "batch_size": 4}
     history = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(nets.N, 3), **options)
@@ -151,7 +151,7 @@ def test_without_room_in_shared_memory_the_disk_is_used(monkeypatch):
         if places[-1].startswith("/dev/shm"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(workers, "reserve", reserve)
+    monkeypatch.setattr(processes, "reserve", reserve)
     task = nets.task()
     engine = WorkerEngine(task, 0, 1, 8, 1)
     assert engine(plan_for(task), np.array([0]), 0).isfinite().all()
@@ -182,4 +182,4 @@ def test_a_worker_that_dies_is_named():
 
 def test_workers_on_cuda_are_refused():
     with pytest.raises(fedsum.InputError, match="on CUDA use 'batched'"):
-        fedsum.engine.choose("workers", nets.task(), torch.device("cuda"), seed=0, K=1, batch_size=1, rounds=1)
+        fedsum.engine.choose_engine("workers", nets.task(), torch.device("cuda"), seed=0, K=1, batch_size=1, rounds=1)

@@ -15,8 +15,7 @@ from .algorithms import (
     LocalPlan,
     Round,
 )
-from .checks import InputError
-from .history import History
+from .base.checks import InputError
 from .participation import (
     Biased,
     Cyclic,
@@ -32,8 +31,9 @@ from .participation import (
     Uniform,
     delays,
 )
-from .rates import InverseSqrt
 from .simulate import RoundDone, simulate
+from .training.history import History
+from .training.rates import InverseSqrt
 
 __version__ = "0.1.0"
 

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from .algorithms import Algorithm, Round, Traffic, count
-from .checks import InputError
-from .engine import Engine, StateBank, arithmetic, choose, evaluation
-from .history import History
-from .options import Options
+from .base.checks import InputError
+from .engine import Engine, StateBank, arithmetic, choose_engine, evaluation
 from .participation import DelayMeter, Ids, Schedule
-from .participation.base import as_ids
+from .participation.schedule import as_ids
 from .runs.checkpoint import RunState
 from .runs.config import described
 from .runs.recorder import Recorder, recorder
 from .tasks import BaseTask, Quadratic
 from .theory import learning_rates
+from .training.history import History
+from .training.options import Options
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _train(
     if record:
         record.restore(state)
     diverged = None
-    engine = choose(
+    engine = choose_engine(
         options.engine,
         task,
         x0.device,

@@ -11,7 +11,7 @@ would be infinite and the bound 0.
 import math
 from typing import NamedTuple
 
-from .checks import InputError, integer, probability, real
+from .base.checks import InputError, integer, probability, real
 
 
 class Rates(NamedTuple):

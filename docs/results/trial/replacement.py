@@ -3,9 +3,9 @@
 import sys
 
 import torch
+from fedsum.keyed import Purpose, rng
 
 import fedsum
-from fedsum.keyed import Purpose, rng
 from fedsum.tasks.task import Task
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import integer, keep
+from ..base.checks import integer, keep
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import keep, real
+from ..base.checks import keep, real
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 

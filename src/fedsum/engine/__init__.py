@@ -1,9 +1,9 @@
 """Local work: the K gradients of each active client, by interchangeable engines."""
 
 from .arithmetic import arithmetic
-from .auto import ENGINES, Engine, choose
-from .bank import StateBank
-from .fused import evaluation
+from .bank.state_bank import StateBank
+from .choose import ENGINES, Engine, choose_engine
+from .kernels.networks import evaluation
 from .loop import mean_gradient
 
-__all__ = ["ENGINES", "Engine", "StateBank", "arithmetic", "choose", "evaluation", "mean_gradient"]
+__all__ = ["ENGINES", "Engine", "StateBank", "arithmetic", "choose_engine", "evaluation", "mean_gradient"]

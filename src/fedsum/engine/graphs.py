@@ -19,9 +19,9 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
-from . import fused
-from .batched import rows, stacked_batches
-from .noise import keyed_noise
+from .dropout import keyed_noise
+from .kernels import networks
+from .stacked import rows, stacked_batches
 from .transfer import on_device
 
 Sizes = tuple[int, ...]
@@ -100,7 +100,7 @@ class _Graphs:
         self._buffers: _Buffers | None = None
         self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
-        self._ours = fused.steps(task)
+        self._ours = networks.steps(task)
         self._steps = self._ours or _compiled(task.gradients)
 
     def sizes(self, start: Tensor) -> Sizes:
@@ -132,7 +132,7 @@ class _Graphs:
         return self._by_size[size]
 
 
-def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> fused.Steps:
+def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> networks.Steps:
     def one_step(
         x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class _Buffers:
         self.start[:] = start.reshape(-1, d)[:1]
 
 
-def _captured(steps: fused.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
+def _captured(steps: networks.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
     """The steps of the first `size` clients in the buffers, as one graph."""
     state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
     batches, total = buffers.batches[:, :size], buffers.total[:size]

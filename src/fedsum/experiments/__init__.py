@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ..checks import InputError, nearest
+from ..base.checks import InputError, nearest
 from ..runs import config
 
 _HERE = Path(__file__).parent

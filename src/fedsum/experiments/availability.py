@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ..checks import InputError
-from ..keyed import Purpose, rng
+from ..base.checks import InputError
+from ..base.keyed import Purpose, rng
 from ..participation import Independent
 from ..tasks import vision
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..algorithms import SCAFFOLD, LocalPlan
 from ..algorithms.base import Message, Round, State
-from ..checks import InputError
+from ..base.checks import InputError
 
 _ENDS = ("FedSUM", "SCAFFOLD")
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..checks import integer
-from ..console import Json, out, print_path
-from ..files import written_whole
+from ..base.checks import integer
+from ..base.files import written_whole
+from ..cli.console import Json, out, print_path
 from ..runs import config
 from ..runs.commands import Board, Gpus, Jobs, Keep, Ray, Set, do
 from ..runs.config import SWEEP
-from ..runs.grid import best
+from ..runs.search import best
 from ..runs.sweep import expand
 from . import EXPERIMENTS, experiment
 
@@ -62,8 +62,8 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
     """The paper's grids of panels, as PNG and PDF, and the page."""
     from ..report.collect import collect
     from ..report.figures import save
-    from ..report.grids import grid
     from ..report.page import page
+    from ..report.panels import grid
 
     runs, drawn = collect(folder), []
     # As many as were evaluated one by one, in the paper 160.
@@ -78,14 +78,14 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
             name = way if task is None else f"{way}-{task}"
             drawn += [save(picture, folder / f"{name}.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "setting":
-        from ..report.setting import against_setting, settings
+        from ..report.sensitivity import against_setting, settings
 
         # The command line may leave a single rate, or vary more than that.
         if (table := settings(runs)) is not None:
             picture = against_setting(table, title=figure["title"])
             drawn += [save(picture, folder / f"setting.{suffix}") for suffix in ("png", "pdf")]
     if figure.get("against") == "delay":
-        from ..report.delay import against_delay, delays
+        from ..report.against_delay import against_delay, delays
 
         table = delays(runs)
         with written_whole(folder / "delay.csv") as part:
@@ -97,7 +97,7 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
 def _bars(table: dict[str, Any], title: str, folder: Path) -> list[Path]:
     from ..report.facets import NAMES
     from ..report.figures import save
-    from ..report.grids import bars
+    from ..report.panels import bars
     from ..runs.recipes import complete_task, to_task
 
     counts = {}

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from ..checks import InputError, integer
-from ..files import written_whole
+from ..base.checks import InputError, integer
+from ..base.files import written_whole
 
 _VALID_DAYS = 365
 

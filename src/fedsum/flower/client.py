@@ -9,7 +9,7 @@ from flwr.app import Message as Letter
 from flwr.clientapp import ClientApp
 
 from ..algorithms import Algorithm
-from ..checks import InputError, integer
+from ..base.checks import InputError, integer
 from ..tasks import BaseTask
 from .protocol import Order
 from .settings import Settings

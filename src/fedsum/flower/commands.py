@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..checks import InputError
+from ..base.checks import InputError
 
 app = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
 

@@ -5,7 +5,7 @@ from collections import deque
 from statistics import median
 
 from ..algorithms import Message
-from ..checks import real
+from ..base.checks import real
 
 _WINDOW = 101
 _FEWEST = 5

@@ -5,8 +5,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from ..checks import InputError
-from ..files import written_whole
+from ..base.checks import InputError
+from ..base.files import written_whole
 
 
 def write_app(folder: Path) -> list[Path]:

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..algorithms import Message, State, Traffic
-from ..checks import InputError
-from ..files import sweep_up, written_whole
+from ..base.checks import InputError
+from ..base.files import sweep_up, written_whole
 from ..participation import DelayMeter
 from ..runs.folder import RunFolder, toml_text
 from .ledger import Books, Ledger

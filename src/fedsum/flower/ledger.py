@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, Message, Round, State
-from ..checks import InputError, integer, real
-from ..checks import seed as check_seed
+from ..base.checks import InputError, integer, real
+from ..base.checks import seed as check_seed
 from .door import Door
 from .probes import example, has_farewell, needs_start, stateful, telescopes
 from .protocol import NEVER, Order, Reply, Slip, Terms

@@ -13,9 +13,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from ..checks import InputError, integer, real
+from ..base.checks import InputError, integer, real
 from ..participation import Schedule
-from ..participation.base import as_ids
+from ..participation.schedule import as_ids
 from .journal import Journal
 from .ledger import Closed, Ledger
 from .post import Post

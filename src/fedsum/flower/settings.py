@@ -11,9 +11,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from ..algorithms import ALGORITHMS, Algorithm
-from ..checks import InputError, nearest
+from ..base.checks import InputError, nearest
+from ..base.registry import build
 from ..participation import SCHEDULES, Schedule, Trace
-from ..registry import build
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..algorithms import Message, State
-from ..checks import InputError
-from ..files import flush, sweep_up, written_whole
+from ..base.checks import InputError
+from ..base.files import flush, sweep_up, written_whole
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Who takes part when, and what that does to the delays."""
 
-from .base import Ids, Pattern, Schedule
 from .chosen import Cyclic, Reshuffled, Uniform
 from .delays import DelayMeter, Delays, delays
 from .explicit import Explicit
 from .independent import Biased, Independent, Sine
 from .markov import Markov
+from .schedule import Ids, Pattern, Schedule
 from .trace import Trace
 
 SCHEDULES: dict[str, type[Schedule]] = {

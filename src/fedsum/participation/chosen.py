@@ -5,9 +5,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..checks import integer, keep
-from ..keyed import Purpose, rng
-from .base import Ids, Pattern
+from ..base.checks import integer, keep
+from ..base.keyed import Purpose, rng
+from .schedule import Ids, Pattern
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import integer
-from ..checks import seed as check_seed
-from .base import Ids, Schedule
+from ..base.checks import integer
+from ..base.checks import seed as check_seed
+from .schedule import Ids, Schedule
 
 
 @dataclass(frozen=True)

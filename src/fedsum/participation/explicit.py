@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..checks import InputError, integer, keep
-from .base import Ids, Pattern, as_ids
+from ..base.checks import InputError, integer, keep
+from .schedule import Ids, Pattern, as_ids
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import InputError, integer, keep, probability, real
-from ..keyed import Purpose, rng
-from .base import Ids, Pattern
+from ..base.checks import InputError, integer, keep, probability, real
+from ..base.keyed import Purpose, rng
+from .schedule import Ids, Pattern
 
 Probability = float | NDArray[np.float64]
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..checks import integer, keep, probability
-from ..keyed import Purpose, rng
-from .base import Ids, Pattern
+from ..base.checks import integer, keep, probability
+from ..base.keyed import Purpose, rng
 from .independent import bernoulli
+from .schedule import Ids, Pattern
 
 _SNAPSHOT_EVERY = 64
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import InputError, integer, real
-from .base import Ids, Pattern
+from ..base.checks import InputError, integer, real
 from .explicit import Explicit
+from .schedule import Ids, Pattern
 
 _MOST_ROUNDS = 10_000_000
 

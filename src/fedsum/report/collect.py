@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..checks import InputError
+from ..base.checks import InputError
 from ..runs.folder import CONFIG, METRICS, STATUS
 from ..runs.standing import held
 

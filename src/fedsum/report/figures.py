@@ -11,10 +11,10 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..checks import InputError
-from ..files import written_whole
-from .labels import LABELS
-from .participation import Measured
+from ..base.checks import InputError
+from ..base.files import written_whole
+from ..base.metrics import LABELS
+from .patterns import Measured
 
 # Their yellow, the last one, is darkened: a line of it would be lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00")

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..checks import InputError
-from ..files import written_whole
+from ..base.checks import InputError
+from ..base.files import written_whole
+from ..base.metrics import LABELS
+from ..base.registry import build
 from ..participation import SCHEDULES
-from ..registry import build
 from ..runs.sweep import SWEEP_FILE, not_begun
 from ..tasks import vision
 from ..tasks.data import at_hand
 from ..tasks.partition import label_colours
 from .collect import Collected, collect
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
-from .labels import LABELS
-from .participation import measure
+from .patterns import measure
 from .table import COSTS, column, final, metrics, smaller_is_better
 
 # Enough for the width and height of a screen, and small in the file.

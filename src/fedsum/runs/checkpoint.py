@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..algorithms import State, Traffic
+from ..base.files import flush, written_whole
 from ..engine import StateBank
-from ..engine.frozen import FrozenBank
-from ..files import flush, written_whole
+from ..engine.bank.snapshots import FrozenBank
 from ..participation import DelayMeter
 from . import tensorfile
 from .tensorfile import Entry

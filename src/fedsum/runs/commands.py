@@ -12,19 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as Printed
 
-from ..checks import InputError, nearest
-from ..console import Json, err, figure, out, print_path
-from ..options import Options
-from ..report.labels import LABELS
+from ..base.checks import InputError, nearest
+from ..base.metrics import LABELS
+from ..cli.console import Json, err, figure, out, print_path
+from ..training.options import Options
 from . import config as configs
 from .config import SWEEP
 from .display import RunDisplay, SweepDisplay
 from .execute import execute
 from .folder import CONFIG, read_toml, toml_text
-from .grid import SEED, best
 from .interrupt import Stopped
 from .pools import LocalPool, Pool, RayPool
 from .recipes import Table, complete_task
+from .search import SEED, best
 from .standing import Standing, run_folders, standing
 from .sweep import SWEEP_FILE, Planned, expand, not_begun, refuse_another, run_all, standings
 

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ..algorithms import Algorithm
-from ..checks import InputError, integer, nearest
-from ..options import DTYPES, Options
+from ..base.checks import InputError, integer, nearest
 from ..participation import Schedule
 from ..tasks import BaseTask
+from ..training.options import DTYPES, Options
 from . import recipes
 from .recipes import Table
 

@@ -6,8 +6,8 @@ from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ..console import QUIET, err, figure
-from ..report.labels import LABELS
+from ..base.metrics import LABELS
+from ..cli.console import QUIET, err, figure
 from ..simulate import RoundDone
 from .standing import OVER, Standing
 from .sweep import Planned

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ..checks import InputError
-from ..history import History
+from ..base.checks import InputError
 from ..simulate import RoundDone, simulate
 from ..tasks import BaseTask
+from ..training.history import History
 from . import checkpoint
 from .config import Config
 from .folder import RunFolder

@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from ..checks import InputError, short
-from ..files import flush, sweep_up, written_whole
-from ..options import HOW
+from ..base.checks import InputError, short
+from ..base.files import flush, sweep_up, written_whole
+from ..training.options import HOW
 from . import checkpoint, recipes, tensorfile
 from .checkpoint import RunState, Snapshot
 from .config import ENVIRONMENT

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..checks import InputError
+from ..base.checks import InputError
 
 _FILES: dict[str, str] = {}
 """where modules that have no name of their own were read from"""

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
 
-from ..checks import InputError, integer, real
+from ..base.checks import InputError, integer, real
 
 
 class Pool(Protocol):

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from ..algorithms import ALGORITHMS, Algorithm
-from ..checks import InputError, nearest, real
+from ..base.checks import InputError, nearest, real
+from ..base.registry import build
 from ..participation import SCHEDULES, Explicit, Schedule, Trace
-from ..rates import RATES, InverseSqrt, PerRound
-from ..registry import build
 from ..tasks import BaseTask, Quadratic, Task, vision
 from ..tasks.data import SOURCES
+from ..training.rates import RATES, InverseSqrt, PerRound
 from .imported import from_anywhere, imported, where
 
 Table = dict[str, Any]

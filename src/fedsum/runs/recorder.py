@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..checks import InputError
-from ..options import Options
+from ..base.checks import InputError
+from ..training.options import Options
 from . import checkpoint
 from .checkpoint import RunState, Snapshot
 from .folder import RunFolder

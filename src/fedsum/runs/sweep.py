@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks import InputError, short
-from ..options import HOW
+from ..base.checks import InputError, short
+from ..training.options import HOW
 from .config import SWEEP, Config, assigned
 from .execute import execute_quietly
 from .folder import CONFIG, read_toml, refuse_difference

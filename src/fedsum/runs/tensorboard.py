@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ..checks import InputError
+from ..base.checks import InputError
 from ..simulate import RoundDone
 
 

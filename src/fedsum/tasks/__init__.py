@@ -1,6 +1,6 @@
 """What is trained."""
 
-from .base import BaseTask
+from .interface import BaseTask
 from .partition import Partition
 from .quadratic import Quadratic
 from .task import ClientData, Task

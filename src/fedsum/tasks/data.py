@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import InputError, nearest
-from ..files import written_whole
-from ..keyed import Purpose, rng
+from ..base.checks import InputError, nearest
+from ..base.files import written_whole
+from ..base.keyed import Purpose, rng
 
 # Raised when the same set would be decoded to other tensors: an older cache is then refused, not misread.
 _FORMAT = "fedsum images 1"

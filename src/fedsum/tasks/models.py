@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from ..checks import integer
+from ..base.checks import integer
 
 _DROPOUT = 0.2
 

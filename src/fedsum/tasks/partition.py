@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..checks import InputError, integer, real
-from ..keyed import Purpose, rng
+from ..base.checks import InputError, integer, real
+from ..base.keyed import Purpose, rng
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

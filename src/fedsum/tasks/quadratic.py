@@ -9,9 +9,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..checks import InputError, integer, real
-from ..checks import seed as check_seed
-from ..keyed import Purpose, rng
+from ..base.checks import InputError, integer, real
+from ..base.checks import seed as check_seed
+from ..base.keyed import Purpose, rng
 
 
 class Quadratic:

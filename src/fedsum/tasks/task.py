@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ..checks import InputError
-from ..keyed import Purpose, rng, torch_seed
+from ..base.checks import InputError
+from ..base.keyed import Purpose, rng, torch_seed
 from .partition import Partition
 from .transforms import Augment
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..checks import InputError, integer, real
+from ..base.checks import InputError, integer, real
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from torch import nn
 from torch.nn import functional as F
 
-from ..checks import InputError, nearest
+from ..base.checks import InputError, nearest
 from . import data, models
 from . import partition as partitions
 from .partition import Partition

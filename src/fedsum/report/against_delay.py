@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..checks import InputError
+from ..base.checks import InputError
 from ..participation import DelayMeter, Schedule
 from ..runs.recipes import to_schedule
 from .collect import Collected

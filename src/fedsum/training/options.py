@@ -6,10 +6,10 @@ from typing import Literal
 
 import torch
 
-from .algorithms import Round
-from .checks import InputError, integer, keep, nearest, real
-from .checks import seed as check_seed
-from .engine import ENGINES
+from ..algorithms import Round
+from ..base.checks import InputError, integer, keep, nearest, real
+from ..base.checks import seed as check_seed
+from ..engine import ENGINES
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

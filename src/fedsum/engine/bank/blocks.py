@@ -7,9 +7,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..algorithms import State
-from .frozen import FrozenRows
-from .transfer import on_device
+from ...algorithms import State
+from ..transfer import on_device
+from .snapshots import FrozenRows
 
 _SHARE = 0.5
 """of the free memory of a place that one more block may take"""
@@ -75,7 +75,7 @@ def make_block(rows: int, like: State) -> Block:
     else:
         state = {name: _in_file(shapes[name], value.dtype) for name, value in like.items()}
     if cuda:
-        from .away import AwayBlock
+        from .offload import AwayBlock
 
         return AwayBlock(state, device)
     return Block(state)

@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 
 from . import conv_pool
-from . import layer_kernels as kernels
+from . import elementwise_kernels as kernels
 
 Parameters = dict[str, Tensor]
 """by name, [C, ...]: pieces of the stacked x, or of a gradient"""

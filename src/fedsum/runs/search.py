@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import InputError
+from ..base.checks import InputError
 from .folder import METRICS
 from .recipes import Table
 from .standing import Standing, rows

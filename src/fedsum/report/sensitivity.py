@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from ..base.metrics import LABELS
 from .collect import Collected
 from .facets import LAYERS, styles
 from .figures import wrapped
-from .grids import CROSS, TEXT, look, scale
-from .labels import LABELS
+from .panels import CROSS, TEXT, look, scale
 from .table import final, smaller_is_better
 
 _PANEL = (3.3, 2.5)

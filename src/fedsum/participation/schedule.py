@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import InputError
+from ..base.checks import InputError
 
 Ids = NDArray[np.int64]
 

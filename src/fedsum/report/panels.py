@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter, PercentFormatter
 
-from ..checks import InputError, integer, nearest
+from ..base.checks import InputError, integer, nearest
+from ..base.metrics import LABELS
 from ..tasks.partition import Indices, stacked
 from .collect import Collected
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
 from .figures import COLOURS, wrapped
-from .labels import LABELS
 from .table import COSTS, column, metrics, smaller_is_better
 
 _PANEL = (2.35, 1.75)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ..keyed import Purpose, torch_seed
+from ..base.keyed import Purpose, torch_seed
 from ..tasks import BaseTask
 
 

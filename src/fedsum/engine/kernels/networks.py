@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..tasks import BaseTask, Task
-from ..tasks.transforms import Augment, Standardize
+from ...tasks import BaseTask, Task
+from ...tasks.transforms import Augment, Standardize
 
 if TYPE_CHECKING:
     from .conv_pool import Framed

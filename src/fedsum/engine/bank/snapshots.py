@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ..algorithms import State
+from ...algorithms import State
 
 _PIECE = 16 * 2**20
 """bytes copied at a time: as long as training may have to wait for a piece, some milliseconds"""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .checks import InputError, integer, keep, real
+from ..base.checks import InputError, integer, keep, real
 
 
 @dataclass(frozen=True)

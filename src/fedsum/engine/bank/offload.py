@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ..algorithms import State
+from ...algorithms import State
+from ..transfer import on_device
 from .blocks import Block
-from .transfer import on_device
 
 
 class AwayBlock(Block):

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import State
-from ..participation import Ids
+from ...algorithms import State
+from ...participation import Ids
+from ..transfer import on_device
 from .blocks import Block, make_block
-from .frozen import FrozenBank
-from .transfer import on_device
+from .snapshots import FrozenBank
 
 _FEWEST, _LARGEST = 8, 2**30
 """rows of the first block, and bytes of the largest"""

@@ -25,7 +25,7 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
-from .blocks import reserve
+from .bank.blocks import reserve
 from .loop import own_plan
 
 _ROLES = ("start", "correction", "G0", "G1")
@@ -117,7 +117,7 @@ class _Worker:
         self.connection = Connection(ours.detach())
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", f"from fedsum.engine.worker import main; main({theirs.fileno()})"],
+            [sys.executable, "-c", f"from fedsum.engine.process_main import main; main({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={**_ALLOCATOR, **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},

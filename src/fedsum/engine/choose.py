@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..algorithms import LocalPlan
-from ..checks import InputError
+from ..base.checks import InputError
 from ..participation import Ids
 from ..tasks import BaseTask
-from .batched import BatchedEngine
 from .loop import LoopEngine
-from .workers import WorkerEngine, cores
+from .processes import WorkerEngine, cores
+from .stacked import BatchedEngine
 
 ENGINES = ("auto", "loop", "batched", "workers")
 _WORTH_STARTING = 20.0
@@ -28,7 +28,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def choose(
+def choose_engine(
     name: str, task: BaseTask, device: torch.device, *, seed: int, K: int, batch_size: int, rounds: int
 ) -> Engine:
     """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", or "workers" where they pay."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .algorithms import State
-from .participation import Delays
-from .tasks import BaseTask
+from ..algorithms import State
+from ..participation import Delays
+from ..tasks import BaseTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ class History:
 
     def plot(self) -> "Figure":
         """Train loss over rounds, with test accuracy or error where the task has them."""
-        from .report.figures import curves
+        from ..report.figures import curves
 
         columns = [c for c in ("train_loss", "test_accuracy", "error") if c in self.rows[0]]
         return curves({self.label: self.metrics}, columns)

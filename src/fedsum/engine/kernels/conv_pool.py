@@ -4,7 +4,7 @@ torch runs such a cohort as a grouped convolution, client by client and without 
 before the pool to memory some six times a step. Here it never gets there: of each pooled pixel only the value is kept
 and which of its four pixels it came from.
 
-The kernels are in `kernels.py`.
+The kernels are in `convolution_kernels.py`.
 """
 
 # mypy: allow-untyped-calls
@@ -14,7 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
-from . import kernels
+from . import convolution_kernels
 
 _WHOLE = 4
 """patches of so many channels are one operand; those of more are taken pixel by pixel"""
@@ -119,7 +119,7 @@ def forward(
         pooled = weight.new_empty(*shape, OUT, dtype=torch.float16)
     tile, warps, stages = DROPPING if drop else FORWARD
     tile = tile if OUT < 64 else tile // 2
-    kernels.forward[(triton.cdiv(pixels, tile), clients)](
+    convolution_kernels.forward[(triton.cdiv(pixels, tile), clients)](
         at.factors, at.numbers, spread, bias, seed, at.unit, at.most, strength, pooled, code, top, unit,
         pixels, height, width, *at.strides, batch, bias.stride(0), outs, 1 - drop,
         at.channels, OUT, tile, at.numbers is not None, at.channels <= _WHOLE, last, drop > 0, stages,
@@ -195,13 +195,13 @@ def _unit(most: Tensor) -> Tensor:
 
 def _tiny(values: Tensor) -> Tensor:
     """The bits of the smallest number of each client that can be divided by, to find a larger one."""
-    return torch.full((len(values),), kernels.TINY, dtype=torch.int32, device=values.device)
+    return torch.full((len(values),), convolution_kernels.TINY, dtype=torch.int32, device=values.device)
 
 
 def _largest(values: Tensor) -> Tensor:
     """Of each client, and not zero."""
     most, numbers = _tiny(values), values[0].numel()
-    kernels.largest[(triton.cdiv(numbers, 4 * _NUMBERS), len(values))](values, most, numbers, 4 * _NUMBERS)
+    convolution_kernels.largest[(triton.cdiv(numbers, 4 * _NUMBERS), len(values))](values, most, numbers, 4 * _NUMBERS)
     return most.view(torch.float32)
 
 
@@ -210,11 +210,11 @@ def _steep(slope: Tensor, code: Tensor) -> Scaled:
     clients, batch, outs, rows, columns = slope.shape
     numbers, OUT = slope[0].numel(), code.shape[-1]
     top, factors, unit = _tiny(slope), torch.empty_like(code, dtype=torch.float16), slope.new_empty(clients)
-    kernels.steepest[(triton.cdiv(numbers, 4 * _NUMBERS), clients)](
+    convolution_kernels.steepest[(triton.cdiv(numbers, 4 * _NUMBERS), clients)](
         slope, code, top, numbers, outs, rows * columns, OUT, 4 * _NUMBERS
     )
     most, tile, pixels = top.view(torch.float32), 2 * _NUMBERS // OUT, batch * rows * columns
-    kernels.as_factors[(triton.cdiv(pixels, tile), clients)](
+    convolution_kernels.as_factors[(triton.cdiv(pixels, tile), clients)](
         slope, code, most, factors, unit, pixels, outs, rows * columns, OUT, tile
     )
     return Scaled(factors, unit, most)
@@ -225,9 +225,11 @@ def _spread(weight: Tensor, IN: int, OUT: int) -> tuple[Tensor, Tensor, Tensor]:
     clients, outs, ins = weight.shape[:3]
     strength = weight.new_empty(clients, dtype=torch.int32)
     numbers, block = 9 * ins * outs, 4 * _NUMBERS
-    kernels.strongest[(clients,)](weight, strength, weight.stride(0), numbers, triton.cdiv(numbers, block), block)
+    convolution_kernels.strongest[(clients,)](
+        weight, strength, weight.stride(0), numbers, triton.cdiv(numbers, block), block
+    )
     wide, taps = (weight.new_empty(clients, taps, IN, OUT, dtype=torch.float16) for taps in (64, 9))
-    kernels.spread[(triton.cdiv(64 * IN * OUT, _NUMBERS), clients)](
+    convolution_kernels.spread[(triton.cdiv(64 * IN * OUT, _NUMBERS), clients)](
         weight, strength.view(torch.float32), wide, taps, weight.stride(0), ins, outs, IN, OUT, _NUMBERS
     )
     return wide, taps, strength.view(torch.float32)
@@ -240,14 +242,14 @@ def _filter_gradient(kept: Kept, slope: Scaled, to_weight: Tensor, to_bias: Tens
     shares, strip = _SHARES[pieces], 16 if pieces == 1 else 4
     tile, warps, stages = FILTERS
     filters, biases = (to_bias.new_empty(clients, shares, numbers) for numbers in (64 * IN * OUT, OUT))
-    kernels.filter_gradient[(shares, clients, pieces)](
+    convolution_kernels.filter_gradient[(shares, clients, pieces)](
         at.factors, at.numbers, kept.code, slope.factors, at.unit, slope.unit, filters, biases,
         pixels, height, width, *at.strides, batch, 1 - kept.drop,
         IN, OUT, tile, strip, triton.cdiv(pixels, tile * shares), at.numbers is not None,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     tile = _NUMBERS // 4
-    kernels.gathered[(triton.cdiv(9 * IN * OUT, tile), clients)](
+    convolution_kernels.gathered[(triton.cdiv(9 * IN * OUT, tile), clients)](
         filters, biases, to_weight, to_bias,
         to_weight.stride(0), to_bias.stride(0), to_weight.shape[2], outs, IN, OUT, shares, tile,
     )  # fmt: skip
@@ -259,7 +261,7 @@ def _image_gradient(kept: Kept, slope: Scaled) -> Scaled:
     factors = slope.factors.new_empty(clients, batch, 2 * rows, 2 * columns, IN)
     top, unit = _tiny(kept.code), slope.unit.new_empty(clients)
     tile, warps, stages = IMAGE
-    kernels.image_gradient[(triton.cdiv(pixels, tile), clients)](
+    convolution_kernels.image_gradient[(triton.cdiv(pixels, tile), clients)](
         kept.taps, kept.code, slope.factors, slope.unit, slope.most, kept.strength, factors, top, unit,
         pixels, 2 * rows, 2 * columns, 1 - kept.drop,
         IN, max(16, IN), OUT, tile,

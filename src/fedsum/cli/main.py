@@ -11,19 +11,19 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
-from . import theory
-from .algorithms import ALGORITHMS, card
-from .checks import InputError, integer, nearest
-from .checks import seed as check_seed
+from .. import theory
+from ..algorithms import ALGORITHMS, card
+from ..base.checks import InputError, integer, nearest
+from ..base.checks import seed as check_seed
+from ..base.metrics import LABELS
+from ..base.registry import build
+from ..experiments import commands as experiments
+from ..experiments.demo import DEMOS
+from ..flower.commands import app as flower
+from ..participation import SCHEDULES, Schedule, Trace
+from ..runs import commands as runs
+from ..simulate import RoundDone
 from .console import QUIET, Json, err, figure, out, print_path
-from .demo import DEMOS
-from .experiments import commands as experiments
-from .flower.commands import app as flower
-from .participation import SCHEDULES, Schedule, Trace
-from .registry import build
-from .report.labels import LABELS
-from .runs import commands as runs
-from .simulate import RoundDone
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 runs.add_to(app)
@@ -50,7 +50,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """FedAvg and its rivals on clients that disagree, under biased participation: a table and a picture."""
-    from .report.figures import check_path, curves, save
+    from ..report.figures import check_path, curves, save
 
     if name not in DEMOS:
         raise InputError("demo", name, nearest(name, DEMOS))
@@ -137,8 +137,8 @@ def delays(
     as_json: Json = False,
 ) -> None:
     """Who takes part, the delays that follow, the lemmas' bounds and Theorem 1's learning rates."""
-    from .report.figures import check_path, participation, save
-    from .report.participation import measure, summary
+    from ..report.figures import check_path, participation, save
+    from ..report.patterns import measure, summary
 
     check_path(picture)
 
@@ -209,7 +209,7 @@ def report(
     page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("report.html"),
 ) -> None:
     """One HTML page on all runs in a folder, to explore in a browser without a network."""
-    from .report.page import page as write
+    from ..report.page import page as write
 
     print_path("report", write(folder, page))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .algorithms import MIFA, SCAFFOLD, Algorithm, FedAvg, FedSUM, FedSUMB, FedSUMCR
-from .history import History
-from .participation import Biased, Schedule
-from .simulate import RoundDone, simulate
-from .tasks import BaseTask, Quadratic, vision
+from ..algorithms import MIFA, SCAFFOLD, Algorithm, FedAvg, FedSUM, FedSUMB, FedSUMCR
+from ..participation import Biased, Schedule
+from ..simulate import RoundDone, simulate
+from ..tasks import BaseTask, Quadratic, vision
+from ..training.history import History
 
 
 @dataclass(frozen=True)
