@@ -26,10 +26,10 @@ def loopback_up() -> None:
 
 def busy_worker(folder: Path) -> int | None:
     """The process that holds the lock of an unfinished run."""
-    from fedsum.runs.standing import run_folders, standing
+    from fedsum.runs import Run, find_runs
 
-    for run in run_folders(folder):
-        if standing(run).state == "running":
+    for run in find_runs(folder):
+        if Run.read(run).state == "running":
             return int((run / ".lock").read_text().split()[1])
     return None
 
@@ -47,9 +47,8 @@ def kill_one(folder: Path, killed: list[int]) -> None:
 
 def main(file: Path, folder: Path) -> None:
     loopback_up()
-    from fedsum.runs import config
-    from fedsum.runs.pools import RayPool
-    from fedsum.runs.sweep import expand, run_all
+    from fedsum.runs import RayPool, expand, run_all
+    from fedsum.spec import read_settings
 
     ray_command = str(Path(sys.executable).with_name("ray"))
     with tempfile.TemporaryDirectory(prefix="ray-") as temporary:
@@ -57,7 +56,7 @@ def main(file: Path, folder: Path) -> None:
         start += ["--include-dashboard=false", f"--temp-dir={temporary}", "--object-store-memory=100000000"]
         # Somewhere else than here, as a cluster is: relative paths must still mean the caller's.
         subprocess.run(start, check=True, stdout=subprocess.DEVNULL, cwd=temporary)
-        runs = expand(config.read(file), folder)
+        runs = expand(read_settings(file), folder)
         killed: list[int] = []
         threading.Thread(target=kill_one, args=(folder, killed), daemon=True).start()
         stands = run_all(runs, RayPool("127.0.0.1:6379"))

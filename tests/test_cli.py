@@ -50,7 +50,8 @@ def test_list_counts_from_messages(fedsum):
     assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU"}
     code, out, _ = fedsum("list")
     assert code == 0
-    assert all(name in out for name in cards)
+    assert all(card["label"] in out for card in cards.values())
+    assert cards["FedSUMCR"]["label"] == "FedSUM-CR"
 
 
 @pytest.mark.parametrize("pattern", ["uniform", "independent", "sine", "cyclic", "reshuffled", "biased", "markov"])

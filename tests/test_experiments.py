@@ -11,13 +11,11 @@ from matplotlib.figure import Figure
 from sweeps import TASK, configured, measured, write_run
 
 from fedsum import InputError
-from fedsum.experiments import EXPERIMENTS, availability, experiment
-from fedsum.experiments.commands import draw
-from fedsum.report import panels
+from fedsum.experiments import EXPERIMENTS, availability, drawing, experiment
+from fedsum.experiments.drawing import draw
+from fedsum.report import read_runs
 from fedsum.report.against_delay import delays, line, rank_correlation
-from fedsum.report.collect import collect
-from fedsum.runs.config import Config
-from fedsum.runs.sweep import expand
+from fedsum.runs import expand
 from fedsum.tasks import vision
 
 
@@ -54,16 +52,15 @@ def test_they_are_all_counted_above():
 
 def test_the_papers_setting():
     run = next(run for run in full("algorithms") if run.name == "svhn,Sine,FedAWE,seed=0")
-    config = Config.of(run.table)
-    options = config.options
+    options = run.spec.options
     assert (options.rounds, options.local_steps, options.batch_size, options.eta_g) == (2000, 10, 128, 1.0)
     assert options.record(30, 100).eta_l == 0.005
     assert (run.table["task"]["clients"], run.table["task"]["alpha"]) == (100, 0.1)
-    assert config.make_schedule(100).describe().delta == pytest.approx(
+    assert run.spec.schedule.make(100).describe().delta == pytest.approx(
         0.2 * (0.7 + 0.3 * math.sin(math.pi * 1.4)), 0.01
     )
-    assert [Config.of(run.table).options.eta_l for run in full("probability")] == [0.01] * 15
-    assert [Config.of(run.table).options.eta_l for run in full("family")] == [0.1] * 81
+    assert [run.spec.options.eta_l for run in full("probability")] == [0.01] * 15
+    assert [run.spec.options.eta_l for run in full("family")] == [0.1] * 81
     products = {run.table["eta_l"]["eta_0"] * run.table["eta_g"] for run in full("grid")}
     assert max(products) == pytest.approx(min(products))
     assert {run.table["rounds"] for run in full("grid")} == {500}
@@ -84,7 +81,7 @@ def test_every_figure_at_small_scale(name, fedsum, tmp_path):
         assert (tmp_path / f"runs/{way}.png").read_bytes()[:4] == b"\x89PNG"
         assert (tmp_path / f"runs/{way}.pdf").read_bytes()[:4] == b"%PDF"
     assert (tmp_path / "runs/report.html").stat().st_size > 20_000
-    runs = collect(tmp_path / "runs")
+    runs = read_runs(tmp_path / "runs")
     assert len(runs) == len(expand(experiment(name, "small")[0], tmp_path))
     for run in runs:
         assert run.state == "finished", run.folder
@@ -117,7 +114,7 @@ def test_tasks_may_be_drawn_apart(tmp_path):
 def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):
     arguments = ("reproduce", "bias", "--scale", "small", "--folder", "runs", "--rounds", 6, "--json")
     assert fedsum(*arguments)[0] == 0
-    before = {run.folder: (run.folder / "metrics.csv").stat().st_mtime_ns for run in collect(tmp_path / "runs")}
+    before = {run.folder: (run.folder / "metrics.csv").stat().st_mtime_ns for run in read_runs(tmp_path / "runs")}
     code, out, _ = fedsum(*arguments, "--seeds", 2)
     assert code == 0
     assert len(json.loads(out)) == 4
@@ -133,7 +130,7 @@ def test_heterogeneity_is_drawn_without_training(fedsum, tmp_path):
 
 def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
     drawn = []
-    monkeypatch.setattr(panels, "bars", lambda counts: drawn.extend(counts) or Figure())
+    monkeypatch.setattr(drawing, "bars", lambda counts: drawn.extend(counts) or Figure())
     split = ("--set", "task.alpha=100")
     assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars", *split)[0] == 0
     assert fedsum("reproduce", "heterogeneity", "--scale", "small", "--set", "task.partition=iid")[0] == 0
@@ -142,7 +139,7 @@ def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
 
 def test_the_zoom_is_on_the_rounds_that_were_evaluated_one_by_one(fedsum, monkeypatch):
     seen = []
-    monkeypatch.setattr(panels, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
+    monkeypatch.setattr(drawing, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
     assert fedsum("reproduce", "bias", "--scale", "small", "--rounds", "12", "--set", "eval_last=5")[0] == 0
     assert seen == [None, None, 5]
 
@@ -176,7 +173,7 @@ def test_theory_beside_the_measurement(fedsum, tmp_path):
     late = [sum(min(turn, t + 1) for turn in range(10)) / 10 for t in range(12)]
     assert cyclic.mean_delay == pytest.approx(np.mean(late))
     # Evenly over the rounds: 0, 4, 8 and 12, although the last ten were evaluated one by one.
-    runs = [run.metrics.set_index("round") for run in collect(tmp_path / "runs") if "Cyclic" in run.folder.name]
+    runs = [run.metrics.set_index("round") for run in read_runs(tmp_path / "runs") if "Cyclic" in run.folder.name]
     errors = [metrics["gradient_norm_sq"][[0, 4, 8, 12]] for metrics in runs]
     means = [error.mean() for error in errors]
     assert cyclic.error == pytest.approx(np.mean(means))
@@ -187,7 +184,7 @@ def test_theory_beside_the_measurement(fedsum, tmp_path):
 def test_delays_need_the_gradient(fedsum, tmp_path):
     fedsum("reproduce", "bias", "--scale", "small", "--folder", "runs", "--rounds", 2, "--json")
     with pytest.raises(InputError, match="gradient_norm = true"):
-        delays(collect(tmp_path / "runs"))
+        delays(read_runs(tmp_path / "runs"))
 
 
 def test_rank_and_line():

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
 from fedsum.base.checks import InputError
-from fedsum.report.collect import Collected, collect
-from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
-from fedsum.report.figures import save
-from fedsum.report.page import page, payload, render
+from fedsum.figures import COLOURS, save
+from fedsum.report import Run, read_runs
+from fedsum.report.facets import DASHES, LAYERS, compared, facets, ordered, styles, values
+from fedsum.report.page import payload, render, write_page
 from fedsum.report.panels import bars, grid, mean_curve, scale
 from fedsum.report.sensitivity import against_setting, settings
 from fedsum.report.table import final, metrics
@@ -34,7 +34,7 @@ def sweep(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(sweep):
-    return collect(sweep)
+    return read_runs(sweep)
 
 
 def table(rounds=(0, 10, 20), **columns):
@@ -46,7 +46,7 @@ def made(tmp_path, algorithm="FedSUM", schedule="Uniform", *, metrics=None, stat
     """A run without a training."""
     folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
     write_run(folder, configured(algorithm, schedule, **config), table() if metrics is None else metrics, state)
-    return collect(folder)[0]
+    return read_runs(folder)[0]
 
 
 # Reading.
@@ -55,8 +55,8 @@ def made(tmp_path, algorithm="FedSUM", schedule="Uniform", *, metrics=None, stat
 def test_collect_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
     deep = tmp_path / "a" / "b"
     shutil.copytree(sweep, deep)
-    assert len(collect(tmp_path)) == len(collect(sweep)) == 17
-    (run,) = collect(sweep / "SCAFFOLD-Uniform-1")
+    assert len(read_runs(tmp_path)) == len(read_runs(sweep)) == 17
+    (run,) = read_runs(sweep / "SCAFFOLD-Uniform-1")
     assert (run.state, run.round, run.reason) == ("diverged", 13, "train loss is inf <i>in</i> round 13")
     assert run.config["algorithm"] == {"name": "SCAFFOLD"}
     assert run.metrics["round"].tolist() == [0, 4, 8, 12]
@@ -78,7 +78,7 @@ def test_collect_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
 def test_metrics_of_a_killed_run_are_read_up_to_the_last_whole_line(tmp_path, written, rounds):
     run = made(tmp_path)
     (run.folder / "metrics.csv").write_text(written)
-    (again,) = collect(run.folder)
+    (again,) = read_runs(run.folder)
     assert again.metrics["round"].tolist() == rounds
     if "9.0" in written:
         assert again.metrics["train_loss"].tolist() == [2.5, 1.5]
@@ -87,43 +87,48 @@ def test_metrics_of_a_killed_run_are_read_up_to_the_last_whole_line(tmp_path, wr
 def test_a_run_that_has_only_begun(tmp_path):
     run = made(tmp_path)
     (run.folder / "metrics.csv").unlink()
-    (run.folder / "status.toml").unlink()
-    (again,) = collect(run.folder)
-    assert (again.state, again.round, again.reason, len(again.metrics)) == ("unknown", 0, "no status.toml", 0)
-    assert "unknown" in render([again], "begun")
+    (run.folder / "status.toml").rename(run.folder / ".lock")  # killed before its first status
+    (again,) = read_runs(run.folder)
+    assert (again.state, again.round, again.reason, len(again.metrics)) == ("interrupted", 0, "", 0)
+    assert "interrupted" in render([again], "begun")
 
 
 def test_a_run_whose_process_is_gone_is_not_running(tmp_path):
     run = made(tmp_path, state="running")
-    assert collect(run.folder)[0].state == "interrupted"
+    assert read_runs(run.folder)[0].state == "interrupted"
     with (run.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert collect(run.folder)[0].state == "running"
-    assert collect(run.folder)[0].state == "interrupted"
+        assert read_runs(run.folder)[0].state == "running"
+    assert read_runs(run.folder)[0].state == "interrupted"
 
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("config.toml", "rounds = ", "config.toml = 'Invalid value"),
-        ("config.toml", "rounds = 3\n", r"config.toml = None: a table \[task\] with a name"),
-        ("status.toml", "state\n", "a TOML file"),
-        ("metrics.csv", "round,train_loss\n0,oops\n10,1.0\n", r"line = '0,oops': 2 numbers: round, train_loss"),
-        ("metrics.csv", "train_loss\n1.0\n", "a column named round"),
+        ("config.toml", "rounds = ", r"config\.toml: Invalid value"),
+        ("config.toml", "rounds = 3\n", r"config\.toml: no table \[task\] with a name"),
+        ("metrics.csv", "round,train_loss\n0,oops\n10,1.0\n", r"metrics\.csv line 2: '0,oops' is not 2 numbers"),
+        ("metrics.csv", "train_loss\n1.0\n", "metrics.csv: no column named round"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path, file, text, message):
     run = made(tmp_path)
     (run.folder / file).write_text(text)
     with pytest.raises(InputError, match=message):
-        collect(tmp_path)
+        read_runs(tmp_path)
+
+
+def test_a_broken_status_is_a_run_whose_process_is_gone(tmp_path):
+    run = made(tmp_path)
+    (run.folder / "status.toml").write_text("state\n")
+    assert read_runs(tmp_path)[0].state == "interrupted"
 
 
 def test_folders_without_runs_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no runs in it: a run is a folder with a config\.toml"):
-        collect(tmp_path)
+        read_runs(tmp_path)
     with pytest.raises(InputError, match="a folder with runs in it"):
-        collect(tmp_path / "nowhere")
+        read_runs(tmp_path / "nowhere")
 
 
 # Names.
@@ -411,7 +416,7 @@ def embedded(text):
 
 
 def test_page_stands_alone_and_nothing_in_it_is_markup_by_accident(sweep, tmp_path):
-    path = page(sweep, tmp_path / "report.html")
+    path = write_page(sweep, tmp_path / "report.html")
     text = path.read_text()
     assert set(re.findall(r"https?://[^\"' )]*", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<(?:link|script|img)[^>]+(?:src|href)=[\"'](?!data:)", text)
@@ -441,7 +446,7 @@ def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):
     assert uniform["tau_max"] == max(uniform["tau"])
     (digits,) = held["data"]
     assert np.array(digits["counts"]).sum() == digits["samples"] == 1500
-    assert held["last"] == 7
+    assert held["last"] == 50
     assert held["targets"]["test_accuracy"]["digits"] > 0.5
 
 
@@ -452,7 +457,7 @@ def test_page_says_what_it_leaves_out(tmp_path, monkeypatch):
     own = made(tmp_path, task={"name": "quadratic"}, metrics=table(test_accuracy=[np.nan, np.inf, 0.5]))
     negative = made(tmp_path, task=TASK | {"alpha": -1.0})
     held = payload([trace, own, negative], "left out")
-    assert "known: Biased" in next(each for each in held["participation"] if each["schedule"] == "Trace")["skipped"]
+    assert "an existing .csv" in next(each for each in held["participation"] if each["schedule"] == "Trace")["skipped"]
     skipped = {each["title"]: each["skipped"] for each in held["data"]}
     assert skipped["MNIST"] == "mnist is not on this machine."
     assert skipped["quadratic"] == "quadratic is not on this machine."
@@ -486,11 +491,11 @@ def test_the_papers_largest_figure_stays_small(tmp_path):
     rounds = np.unique(np.r_[0:2001:10, 1840:2001])
     noise = np.random.default_rng(0).random((len(rounds), 6))
     columns = ("train_loss", "test_accuracy", "communication", "bytes", "seconds", "eval_seconds")
-    metrics = pd.DataFrame({"round": rounds, **dict(zip(columns, noise.T, strict=True))})
+    rows = pd.DataFrame({"round": rounds, **dict(zip(columns, noise.T, strict=True))}).to_dict("records")
     config = configured(rounds=2000, fields={"n": 100, "size": 20})
     (tmp_path / "config.toml").write_text(toml(config))
     many = [
-        Collected(tmp_path, config | {"algorithm": {"name": f"A{a}"}, "seed": seed}, metrics, "finished", 2000, "")
+        Run(tmp_path, "finished", 2000, "", config | {"algorithm": {"name": f"A{a}"}, "seed": seed}, rows)
         for a in range(24)
         for seed in range(3)
     ]
@@ -499,9 +504,9 @@ def test_the_papers_largest_figure_stays_small(tmp_path):
 
 def test_page_refuses_before_it_reads(tmp_path, sweep):
     with pytest.raises(InputError, match=r"a file ending in \.html"):
-        page(sweep, tmp_path / "report.png")
+        write_page(sweep, tmp_path / "report.png")
     with pytest.raises(InputError, match="a file in an existing folder"):
-        page(sweep, tmp_path / "nowhere" / "report.html")
+        write_page(sweep, tmp_path / "nowhere" / "report.html")
 
 
 def test_report_command(sweep, tmp_path, monkeypatch, capsys):

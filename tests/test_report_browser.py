@@ -7,8 +7,7 @@ import shutil
 import pytest
 from sweeps import TASK, configured, measured, write_run, write_sweep
 
-from fedsum.report.collect import collect
-from fedsum.report.page import page
+from fedsum.report import read_runs, write_page
 from fedsum.report.panels import mean_curve
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -39,7 +38,7 @@ def sweep(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(sweep):
-    return page(sweep, sweep.parent / "report.html").as_uri()
+    return write_page(sweep, sweep.parent / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +177,7 @@ def test_values_can_be_read_with_keys_and_pointer(opened, sweep):
     from selenium.webdriver.common.action_chains import ActionChains
 
     browser = opened()
-    runs = [run for run in collect(sweep) if run.folder.name.startswith("FedSUM-Uniform")]
+    runs = [run for run in read_runs(sweep) if run.folder.name.startswith("FedSUM-Uniform")]
     end = mean_curve(runs, "round", "test_accuracy").iloc[-1]
     chart = one(browser, "#panels svg.chart")
     chart.send_keys("\ue010")  # the End key
@@ -250,13 +249,13 @@ def test_tasks_of_one_pattern_stand_beside_each_other(opened, browser, tmp_path)
         config = configured(algorithm, schedule, task=TASK | {"name": name})
         write_run(tmp_path / schedule / name, config, measured(config))
     opened()
-    browser.get(page(tmp_path / "Uniform", tmp_path / "one.html").as_uri())
+    browser.get(write_page(tmp_path / "Uniform", tmp_path / "one.html").as_uri())
     assert find(browser, "#panels h3") == []
     first, second = find(browser, "#panels figure")
     assert [figure.find_element("css selector", "figcaption").text for figure in (first, second)] == ["MNIST", "digits"]
     assert first.rect["y"] == second.rect["y"]
     assert first.rect["x"] < second.rect["x"]
-    browser.get(page(tmp_path, tmp_path / "both.html").as_uri())
+    browser.get(write_page(tmp_path, tmp_path / "both.html").as_uri())
     assert [head.text for head in find(browser, "#panels h3")] == ["MNIST", "digits"]
 
 

@@ -21,11 +21,10 @@ from safetensors.torch import load_file
 
 import fedsum
 from fedsum import InputError, simulate
-from fedsum.runs import checkpoint, folder, tensorfile
+from fedsum.runs import Run, environment, tensorfile
 from fedsum.runs.checkpoint import Snapshot
 from fedsum.runs.folder import RunFolder
 from fedsum.runs.recorder import Recorder
-from fedsum.runs.standing import rows, standing
 from fedsum.tasks import Quadratic
 
 HERE = Path(__file__).parent
@@ -97,20 +96,20 @@ def test_killed_at_random_instants_it_ends_with_the_same_bits(algorithm, kills, 
     began = set(re.findall(r"began (\d+)", told))
     assert len(began) > kills / 4  # the kills met the run in many places, not only at its start
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert timeless(rows(whole / "metrics.csv")) == timeless(rows(killed / "metrics.csv"))
+    assert timeless(Run.read(whole).rows) == timeless(Run.read(killed).rows)
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
     states = [load_file(folder / "checkpoint.safetensors") for folder in (whole, killed)]
     assert states[0].keys() == states[1].keys()
     times = ("metrics", "crc32")  # the metrics' text has times in it
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items() if name not in times)
-    assert standing(killed).state == "finished"
+    assert Run.read(killed).state == "finished"
     assert not list(killed.glob(".*.part*"))
 
 
 @pytest.mark.parametrize("algorithm", fedsum.algorithms.ALGORITHMS.values())
 def test_every_algorithm_goes_on_where_it_was(algorithm, tmp_path):
     broken_off(tmp_path, 17, algorithm=algorithm())
-    assert standing(tmp_path).round == 16
+    assert Run.read(tmp_path).round == 16
     assert saved(tmp_path) == [5, 10, 15]
     assert_same(go(tmp_path, algorithm=algorithm()), go(algorithm=algorithm()))
     assert "resumed after round 15" in (tmp_path / "log").read_text()
@@ -127,7 +126,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
         with pytest.raises(InputError, match="finished and kept no checkpoint"):
             go(tmp_path)
         assert (tmp_path / "metrics.csv").read_text() == before
-        assert standing(tmp_path).state == "finished"
+        assert Run.read(tmp_path).state == "finished"
 
 
 def test_what_a_folder_holds(tmp_path):
@@ -139,24 +138,24 @@ def test_what_a_folder_holds(tmp_path):
     assert config["task"]["name"] == "quadratic"
     assert config["environment"]["torch"] == torch.__version__
     assert config["environment"]["device"] == "cpu"
-    assert rows(tmp_path / "metrics.csv") == history.rows
+    assert Run.read(tmp_path).rows == history.rows
     assert torch.equal(load_file(tmp_path / "model.safetensors")["x"], history.x)
     assert not (tmp_path / "checkpoint.previous.safetensors").exists()
 
 
 def test_a_change_anywhere_in_the_source_is_noted(tmp_path, monkeypatch):
     source = tmp_path / "src" / "fedsum"
-    files = [source / "runs" / "folder.py", source / "engine" / "loop.py", tmp_path / "README.md"]
+    files = [source / "runs" / "environment.py", source / "engine" / "loop.py", tmp_path / "README.md"]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("one")
     who = ("-c", "user.name=a", "-c", "user.email=a@b")
     for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "one"]):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    monkeypatch.setattr(folder, "__file__", str(files[0]))
+    monkeypatch.setattr(environment, "__file__", str(files[0]))
 
     def state():
-        return folder.environment(torch.device("cpu"))["git"]
+        return environment.environment(torch.device("cpu"))["git"]
 
     commit = state()
     assert re.fullmatch("[0-9a-f]{12}", commit)
@@ -298,8 +297,8 @@ def test_numbers_of_other_kinds(tmp_path):
 
     task = Measured(np.ones((9, 2)), np.zeros((9, 2)))
     go(tmp_path, task=task, rounds=np.int64(6), seed=np.int64(3), eta_g=np.float32(0.5), local_steps=np.int8(2))
-    assert rows(tmp_path / "metrics.csv")[-1]["train_loss"] == 0.5
-    assert rows(tmp_path / "metrics.csv")[-1]["more"] == 2.0
+    assert Run.read(tmp_path).rows[-1]["train_loss"] == 0.5
+    assert Run.read(tmp_path).rows[-1]["more"] == 2.0
 
 
 def test_a_damaged_status_does_not_matter(tmp_path):
@@ -361,7 +360,7 @@ def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(number, tmp_path):
     with pytest.raises(KeyboardInterrupt) as stop:
         go(tmp_path, on_round=asked(number), checkpoint_rounds=None)
     assert str(stop.value) == f"stopped after round 10; go on with: fedsum resume {tmp_path}"
-    assert standing(tmp_path).state == "stopped"
+    assert Run.read(tmp_path).state == "stopped"
     began = []
     assert_same(go(tmp_path, on_round=lambda done: began.append(done.round)), go())
     assert began[0] == 11
@@ -382,10 +381,10 @@ def test_ctrl_c_twice_does_not_wait(tmp_path):
 def test_a_diverged_run_keeps_its_last_good_checkpoint(tmp_path):
     with pytest.warns(UserWarning, match="diverged by round"):
         history = go(tmp_path, eta_l=1e6, rounds=100, checkpoint_rounds=1, eval_every=10)
-    found = standing(tmp_path)
+    found = Run.read(tmp_path)
     assert (found.state, found.round) == ("diverged", history.diverged)
     assert "theory's rates are eta_l = " in found.reason
-    assert rows(tmp_path / "metrics.csv")[-1]["round"] == history.diverged
+    assert Run.read(tmp_path).rows[-1]["round"] == history.diverged
     kept = load_file(tmp_path / "checkpoint.safetensors")
     assert kept["server.x"].isfinite().all()
     assert 0 < len(kept["delays.tau"]) < history.diverged
@@ -394,7 +393,7 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(tmp_path):
 
 def test_a_failed_run_says_why(tmp_path):
     broken_off(tmp_path, 7)
-    assert (standing(tmp_path).state, standing(tmp_path).reason) == ("failed", "ZeroDivisionError")
+    assert (Run.read(tmp_path).state, Run.read(tmp_path).reason) == ("failed", "ZeroDivisionError")
 
 
 # Files that break.
@@ -438,9 +437,9 @@ def test_a_broken_metrics_line_is_mended(tmp_path):
     broken_off(tmp_path, 17)
     metrics = tmp_path / "metrics.csv"
     metrics.write_text(metrics.read_text() + "20,0.12\x00")
-    assert [row["round"] for row in rows(metrics)] == [0, 4, 8, 12, 16]
+    assert [row["round"] for row in Run.read(tmp_path).rows] == [0, 4, 8, 12, 16]
     assert_same(go(tmp_path), go())
-    assert timeless(rows(metrics)) == timeless(go().rows)
+    assert timeless(Run.read(tmp_path).rows) == timeless(go().rows)
 
 
 def test_a_broken_config_is_refused(tmp_path):
@@ -460,10 +459,10 @@ def test_a_full_disk_stops_the_run_and_loses_nothing_before(tmp_path, monkeypatc
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tensorfile, "write", full)
-    with pytest.raises(OSError, match=r"could not be written .No space left on device.; the one before is kept"):
+    with pytest.raises(OSError, match=r"could not be written .No space left on device.; the previous one is kept"):
         go(tmp_path)
-    assert standing(tmp_path).state == "failed"
-    assert "No space left" in standing(tmp_path).reason
+    assert Run.read(tmp_path).state == "failed"
+    assert "No space left" in Run.read(tmp_path).reason
     monkeypatch.undo()
     assert not list(tmp_path.glob(".*.part*"))
     assert_same(go(tmp_path), go())
@@ -492,7 +491,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("no mount namespace can be made here")
     found = subprocess.run(["unshare", "-rm", "sh", "-c", inside], capture_output=True, text=True, check=True)
-    assert "could not be written (No space left on device); the one before is kept" in found.stdout
+    assert "could not be written (No space left on device); the previous one is kept" in found.stdout
 
 
 # Checkpoints while training goes on.
@@ -570,7 +569,7 @@ def test_checkpoints_come_by_the_clock(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
     broken_off(tmp_path, 7)
-    path = tmp_path / checkpoint.NAME
+    path = tmp_path / "checkpoint.safetensors"
     tensorfile.write(path, {"x": tensorfile.Entry.of(torch.zeros(3))}, {"format": "fedsum checkpoint 99"})
     with pytest.raises(InputError, match="it says 'fedsum checkpoint 99'"):
         go(tmp_path)

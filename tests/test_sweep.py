@@ -1,5 +1,6 @@
 """Sweeps: expanded, run side by side, killed, restarted, searched; on this machine and on Ray."""
 
+import errno
 import io
 import json
 import os
@@ -9,23 +10,23 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from fedsum import InputError
-from fedsum.report.collect import collect
+from fedsum.cli import progress
 from fedsum.report.page import render
-from fedsum.runs import config, display, recipes
+from fedsum.runs import LocalPool, Run, best, expand, find_runs, not_begun, pools, read_runs, run_all
 from fedsum.runs.execute import execute_quietly
-from fedsum.runs.pools import LocalPool
-from fedsum.runs.search import best
-from fedsum.runs.standing import Standing, rows, run_folders, standing
-from fedsum.runs.sweep import expand, not_begun, run_all
+from fedsum.spec import RunSpec, ScheduleSpec, TaskSpec, dump_algorithm, parse_algorithm, read_settings, with_settings
 
 HERE = Path(__file__).parent
 TIMES = ("seconds", "eval_seconds")
+SHARED = {"shared": True, "keep_checkpoint": False, "tensorboard": False}
 SMALL = """
 rounds = 150
 local_steps = 2
@@ -53,7 +54,7 @@ def written(path, text):
 
 
 def timeless(folder):
-    keep = [{k: v for k, v in row.items() if k not in TIMES} for row in rows(folder / "metrics.csv")]
+    keep = [{k: v for k, v in row.items() if k not in TIMES} for row in Run.read(folder).rows]
     return keep, (folder / "model.safetensors").read_bytes()
 
 
@@ -66,16 +67,16 @@ def undisturbed(tmp_path_factory):
     """The sweep of 24 runs, done once without trouble."""
     folder = tmp_path_factory.mktemp("undisturbed")
     file = written(folder / "sweep.toml", SWEEP)
-    stands = run_all(expand(config.read(file), folder / "runs"), LocalPool(2))
+    stands = run_all(expand(read_settings(file), folder / "runs"), LocalPool(2))
     assert [stand.state for stand in stands.values()] == ["finished"] * 24
     return folder / "runs"
 
 
 def assert_same_runs(found, wanted):
-    assert [path.name for path in run_folders(found)] == [path.name for path in run_folders(wanted)]
-    for run in run_folders(found):
+    assert [path.name for path in find_runs(found)] == [path.name for path in find_runs(wanted)]
+    for run in find_runs(found):
         assert timeless(run) == timeless(wanted / run.name)
-        assert standing(run).state == "finished"
+        assert Run.read(run).state == "finished"
 
 
 def test_a_sweep_killed_and_restarted_completes_each_run_once(tmp_path, undisturbed):
@@ -83,7 +84,7 @@ def test_a_sweep_killed_and_restarted_completes_each_run_once(tmp_path, undistur
     arguments = command("run", file, "--folder", tmp_path / "runs", "--jobs", 2)
 
     def finished():
-        return {path for path in run_folders(tmp_path / "runs") if standing(path).state == "finished"}
+        return {path for path in find_runs(tmp_path / "runs") if Run.read(path).state == "finished"}
 
     def run_until(count, kill):
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -102,7 +103,7 @@ def test_a_sweep_killed_and_restarted_completes_each_run_once(tmp_path, undistur
     assert subprocess.run(arguments, check=False, capture_output=True).returncode == 0
     assert {path: (path / "metrics.csv").stat().st_mtime_ns for path in done} == done  # not touched again
     assert_same_runs(tmp_path / "runs", undisturbed)
-    for run in run_folders(tmp_path / "runs"):
+    for run in find_runs(tmp_path / "runs"):
         assert (run / "log").read_text().count("finished after round 150") == 1
 
 
@@ -114,14 +115,14 @@ def test_workers_do_not_outlive_a_killed_sweep(tmp_path):
     process.kill()
     process.wait()
     deadline = time.monotonic() + 30
-    while any(standing(run).state == "running" for run in run_folders(tmp_path / "runs")):
+    while any(Run.read(run).state == "running" for run in find_runs(tmp_path / "runs")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert {standing(run).state for run in run_folders(tmp_path / "runs")} == {"stopped"}
+    assert {Run.read(run).state for run in find_runs(tmp_path / "runs")} == {"stopped"}
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path, undisturbed):
-    runs = expand(config.read(written(tmp_path / "sweep.toml", SWEEP)), tmp_path / "runs")
+    runs = expand(read_settings(written(tmp_path / "sweep.toml", SWEEP)), tmp_path / "runs")
     killed = []
 
     def on_look(stands):
@@ -184,21 +185,19 @@ def test_ctrl_c_twice_does_not_wait_for_a_round(tmp_path):
 def test_what_a_worker_does(tmp_path):
     """In this process, what the tests above see from outside."""
     table = tomllib.loads(SMALL) | {"rounds": 6}
-    done = execute_quietly(table, tmp_path / "a", True, False, False)
+    done = execute_quietly(table, tmp_path / "a", **SHARED)
     assert (done.state, done.round) == ("finished", 6)
     assert not (tmp_path / "a/checkpoint.safetensors").exists()
-    execute_quietly(table, tmp_path / "b", False, True, True)
+    execute_quietly(table, tmp_path / "b", shared=False, keep_checkpoint=True, tensorboard=True)
     assert (tmp_path / "b/checkpoint.safetensors").exists()
     assert (tmp_path / "b/tensorboard").exists()
-    assert execute_quietly(table | {"eta_l": 1e30}, tmp_path / "c", True, False, False).state == "diverged"
-    failed = execute_quietly(
-        table | {"task": {"name": "quadratic", "n": 8, "d": -1}}, tmp_path / "d", True, False, False
-    )
-    assert failed == standing(tmp_path / "d")
+    assert execute_quietly(table | {"eta_l": 1e30}, tmp_path / "c", **SHARED).state == "diverged"
+    failed = execute_quietly(table | {"task": {"name": "quadratic", "n": 8, "d": -1}}, tmp_path / "d", **SHARED)
+    assert failed == Run.read(tmp_path / "d")
     assert (failed.state, failed.reason) == ("failed", "d = -1: a whole number from 1 up")
-    again = execute_quietly(table | {"rounds": 7}, tmp_path / "a", True, False, False)
+    again = execute_quietly(table | {"rounds": 7}, tmp_path / "a", **SHARED)
     assert (again.state, "rounds = 7: the run in" in again.reason) == ("failed", True)
-    assert standing(tmp_path / "a").state == "finished"  # what is there keeps its own
+    assert Run.read(tmp_path / "a").state == "finished"  # what is there keeps its own
 
 
 def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp_path, fedsum):
@@ -215,7 +214,7 @@ def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp
     trace_text = trace.read_text()
     code, _, error = fedsum("run", "sweep.toml", "--folder", "none", "--set", "x=1")
     assert (code, "x = 1: no such setting" in error) == (2, True)
-    runs = expand(config.read(tmp_path / "sweep.toml"), tmp_path / "runs")
+    runs = expand(read_settings(tmp_path / "sweep.toml"), tmp_path / "runs")
     trace.unlink()  # gone after it was checked
     first = run_all(runs, LocalPool(1))
     states = {name: stand.state for name, stand in first.items()}
@@ -242,7 +241,7 @@ def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp
 
 
 def test_expanding():
-    table = config.with_settings({}, [])
+    table = with_settings({}, [])
     table = tomllib.loads(SMALL) | {
         "sweep": {
             "task.d": [3, 4],
@@ -284,34 +283,34 @@ def test_include_and_set(tmp_path):
     written(tmp_path / "base.toml", SMALL)
     (tmp_path / "below").mkdir()
     file = written(tmp_path / "below" / "mine.toml", 'include = "../base.toml"\nrounds = 7\ntask = {d = 9}\n')
-    table = config.with_settings(
-        config.read(file), ["schedule.size=2", "algorithm=FedAvg", "eta_l={name = 'InverseSqrt', eta_0 = 0.5}"]
+    table = with_settings(
+        read_settings(file), ["schedule.size=2", "algorithm=FedAvg", "eta_l={name = 'InverseSqrt', eta_0 = 0.5}"]
     )
     assert table["rounds"] == 7
     assert table["task"] == {"name": "quadratic", "n": 8, "d": 9, "noise": 0.1}
     assert table["schedule"] == {"name": "uniform", "size": 2}
     assert table["algorithm"] == "FedAvg"
-    assert config.Config.of(table).options.record(0, 8).eta_l == 0.5
+    assert RunSpec.parse(table).options.record(0, 8).eta_l == 0.5
     other = written(tmp_path / "other.toml", 'include = ["base.toml"]\ntask = {name = "digits"}\n')
-    assert config.read(other)["task"] == {"name": "digits"}  # another task: nothing of the one below
+    assert read_settings(other)["task"] == {"name": "digits"}  # another task: nothing of the one below
     written(tmp_path / "loop.toml", 'include = "loop.toml"')
     with pytest.raises(InputError, match="no deeper than"):
-        config.read(tmp_path / "loop.toml")
+        read_settings(tmp_path / "loop.toml")
 
 
 @pytest.mark.parametrize(
     ("eta_l", "message"),
     [
-        ([0.1, 0.2], "eta_l = '2 values': a value for each of 150 rounds"),
+        ([0.1, 0.2], "eta_l = '2 values': one value for each of 150 rounds"),
         ([0.1] * 149 + ["a"], "eta_l = 'a'"),
         ([0.1] * 149 + [-1.0], "eta_l = -1.0"),
     ],
 )
 def test_rates_in_a_list_are_checked_beforehand(eta_l, message):
     with pytest.raises(InputError) as caught:
-        config.Config.of(tomllib.loads(SMALL) | {"eta_l": eta_l})
+        RunSpec.parse(tomllib.loads(SMALL) | {"eta_l": eta_l})
     assert message in str(caught.value)
-    config.Config.of(tomllib.loads(SMALL) | {"eta_l": [0.1] * 150})
+    RunSpec.parse(tomllib.loads(SMALL) | {"eta_l": [0.1] * 150})
 
 
 def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
@@ -325,7 +324,7 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     written(tmp_path / "grid.toml", grid)
     code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
     assert code == 0
-    stands = {run.name: standing(run) for run in run_folders(tmp_path / "found")}
+    stands = {run.name: Run.read(run) for run in find_runs(tmp_path / "found")}
     winner = min(stands, key=lambda name: stands[name].last["error"])  # rates far apart: the last round says it too
     assert f"best: {winner}" in out
     chosen = tomllib.loads((tmp_path / "found" / "best.toml").read_text())
@@ -360,9 +359,9 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
 def test_a_setting_that_the_sweep_overwrites_is_refused(setting, way):
     axes = {"seed": [0], "algorithm, eta_l": [["FedAvg", 0.1]], "task.d": [4]}
     with pytest.raises(InputError) as caught:
-        config.with_settings(tomllib.loads(SMALL) | {"sweep": axes}, [setting])
+        with_settings(tomllib.loads(SMALL) | {"sweep": axes}, [setting])
     assert way in str(caught.value)
-    changed = config.with_settings(tomllib.loads(SMALL) | {"sweep": axes}, ["task.noise=0.5", "sweep.seed=[3]"])
+    changed = with_settings(tomllib.loads(SMALL) | {"sweep": axes}, ["task.noise=0.5", "sweep.seed=[3]"])
     assert (changed["task"]["noise"], changed["sweep"]["seed"]) == (0.5, [3])
 
 
@@ -379,11 +378,11 @@ def test_runs_that_were_not_begun_are_told(tmp_path, fedsum, monkeypatch):
     written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
     assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
     shutil.rmtree(tmp_path / "here/seed=1")
-    monkeypatch.setattr(config.Config, "of", None)  # nothing is made to tell it: that might fetch data
+    monkeypatch.setattr(RunSpec, "parse", None)  # nothing is made to tell it: that might fetch data
     code, out, _ = fedsum("show", "here")
     assert (code, "1 of 2 runs finished" in out, "new" in out) == (0, True, True)
     assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "new"
-    assert '"missing":["seed=1"]' in render(collect(tmp_path / "here"), "", not_begun(tmp_path / "here"))
+    assert '"missing":["seed=1"]' in render(read_runs(tmp_path / "here"), "", not_begun(tmp_path / "here"))
     assert fedsum("report", "here")[0] == 0
     assert '"missing":["seed=1"]' in next(tmp_path.rglob("*.html")).read_text()
 
@@ -398,15 +397,15 @@ def test_best_is_a_mean_over_seeds_and_the_last_rounds(tmp_path):
         rows = [f"{t},{value - worse},{t + 1 - value}" for t, value in lines]
         run.folder.mkdir()
         written(run.folder / "metrics.csv", "\n".join(["round,test_accuracy,train_loss", *rows]) + "\n")
-    stands = {run.name: Standing("finished", 150, "", {"test_accuracy": 0.0, "train_loss": 0.0}) for run in runs}
+    stands = {run.name: replace(Run.read(run.folder), state="finished") for run in runs}
     assert best(runs, stands, "test_accuracy").name == "eta_g=3.0"
-    stands["eta_g=3.0,seed=1"] = Standing("diverged", 150)
+    stands["eta_g=3.0,seed=1"] = replace(stands["eta_g=3.0,seed=1"], state="diverged")
     # Round 100 is not among the last 50, and round 150 alone would choose 2.0.
     found = best(runs, stands, "test_accuracy")
     assert (found.name, found.settings, found.table["eta_g"]) == ("eta_g=1.0", {"eta_g": 1.0}, 1.0)
     assert found.value == pytest.approx(0.79)
     assert best(runs, stands, "train_loss").settings == {"eta_g": 1.0}
-    with pytest.raises(InputError, match="no finished run has this metric; known: test_accuracy, train_loss"):
+    with pytest.raises(InputError, match="no finished run has this metric; known: round, test_accuracy, train_loss"):
         best(runs, stands, "error")
 
 
@@ -431,7 +430,7 @@ def test_run_show_and_resume(tmp_path, fedsum):
     assert (code, "config.toml or a sweep.toml" in error) == (2, True)
     code, _, error = fedsum("show", "nowhere")
     assert (code, "no config.toml is below it" in error) == (2, True)
-    code, out, _ = fedsum("run", "settings")
+    code, out, _ = fedsum("settings")
     assert (code, "global learning rate" in out) == (0, True)
 
 
@@ -450,18 +449,18 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"go on with: fedsum resume {tmp_path / 'run'}" in error
-    assert standing(tmp_path / "run").state == "stopped"
+    assert Run.read(tmp_path / "run").state == "stopped"
 
 
 def test_the_display_of_a_sweep(undisturbed, monkeypatch):
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, _environ={"TERM": "xterm"})
-    monkeypatch.setattr(display, "err", terminal)
-    monkeypatch.setitem(display.QUIET, "disable", False)
+    monkeypatch.setattr(progress, "err", terminal)
+    monkeypatch.setitem(progress.QUIET, "disable", False)
     runs = expand(tomllib.loads(SWEEP), undisturbed)
-    stands = {run.name: standing(run.folder) for run in runs}
+    stands = {run.name: Run.read(run.folder) for run in runs}
     first = runs[0].name
-    with display.SweepDisplay(runs) as shown:
-        shown(stands | {first: Standing("running", 30, "", {"train_loss": 0.5})})
+    with progress.SweepProgress(runs) as shown:
+        shown(stands | {first: Run(undisturbed, "running", 30, rows=[{"round": 30, "train_loss": 0.5}])})
         shown._progress.refresh()
     text = terminal.file.getvalue()
     assert "23 of 24 runs" in text
@@ -544,18 +543,106 @@ def test_tables_and_objects_are_the_same(tmp_path):
         fs.Trace.read(trace, clients=9, repeat=True),
     ]
     for schedule in schedules:
-        table = recipes.of_schedule(schedule, 5)
-        again = recipes.to_schedule(table, 9)
-        assert recipes.of_schedule(again, 5) == table
+        spec = ScheduleSpec.of(schedule, 5, 0)
+        parsed = ScheduleSpec.parse(spec.dump(), 9)
+        again = parsed.make(9)
+        assert (parsed, ScheduleSpec.of(again, 5, 0)) == (spec, spec)
         assert all((again.active(1, t) == schedule.active(1, t)).all() for t in range(5))
     for cls in fs.algorithms.ALGORITHMS.values():
-        assert recipes.to_algorithm(recipes.of_algorithm(cls(), 5)) == cls()
+        assert parse_algorithm(dump_algorithm(cls(), 5)) == cls()
     for table in ({"name": "digits", "clients": 9}, {"name": "quadratic", "n": 3, "d": 2}):
-        assert recipes.of_task(recipes.to_task(table)) == recipes.complete_task(table)
+        assert TaskSpec.of(TaskSpec.parse(table).make()) == TaskSpec.parse(table)
     trace.write_text("round,client\n0,0\n1,2\n")
     with pytest.raises(InputError, match="the trace has changed"):
-        recipes.to_schedule(recipes.of_schedule(schedules[-1], 5), 9)
-    long = recipes.of_schedule(fs.Explicit(9, [[0, 1, 2]] * 5000), 5)
+        ScheduleSpec.parse(ScheduleSpec.of(schedules[-1], 5, 0).dump(), 9)
+    long = ScheduleSpec.of(fs.Explicit(9, [[0, 1, 2]] * 5000), 5, 0).dump()
     assert set(long["sets"]) == {"sha256"}
     with pytest.raises(InputError, match="recorded by a digest only"):
-        recipes.to_schedule(long, 9)
+        ScheduleSpec.parse(long, 9)
+
+
+# Mistakes that were once made.
+
+
+def test_a_worker_that_cannot_be_started_fails_its_runs_and_does_not_hang(tmp_path, monkeypatch):
+    def no_more(self):
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(pools._SPAWN.Process, "start", no_more)
+    runs = expand(tomllib.loads(SMALL) | {"sweep": {"seed": [0]}}, tmp_path)
+    (stand,) = run_all(runs, LocalPool(1)).values()
+    assert stand.state == "failed"
+    assert "its worker died, 3 times now" in stand.reason
+    assert "Resource temporarily unavailable" in stand.reason
+
+
+def test_two_seeds_are_two_settings(tmp_path):
+    sweep = {"seed": [0, 1], "task.seed": [0, 1]}
+    runs = expand(tomllib.loads(SMALL) | {"sweep": sweep}, tmp_path)
+    assert [run.name for run in runs] == [f"seed={a},task.seed={b}" for a in (0, 1) for b in (0, 1)]
+    stands = {}
+    for run in runs:
+        error = {0: 1.0, 1: 5.0}[run.chosen["task.seed"]] + run.chosen["seed"]
+        stands[run.name] = Run(run.folder, "finished", 150, rows=[{"round": 150, "error": error}])
+    found = best(runs, stands, "error")
+    assert (found.name, found.settings, found.value) == ("task.seed=0", {"task.seed": 0}, 1.5)
+
+
+def test_letter_case_does_not_make_one_algorithm_two_runs(tmp_path):
+    table = tomllib.loads(SMALL)
+    names = [
+        [run.name for run in expand(table | {"sweep": {"algorithm": [name], "schedule.name": [how]}}, tmp_path)]
+        for name, how in (("fedsumcr", "uniform"), ("FedSUM-CR", "Uniform"), ("FEDSUMCR", "UNIFORM"))
+    ]
+    assert names == [["FedSUM-CR,Uniform"]] * 3
+    with pytest.raises(InputError, match="the same values twice"):
+        expand(table | {"sweep": {"algorithm": ["fedavg", "FedAvg"]}}, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "rounds = 3\n", "rounds = "])
+def test_show_with_a_damaged_config(text, fedsum, tmp_path):
+    written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
+    assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
+    written(tmp_path / "here/seed=1/config.toml", text)
+    for folder in ("here", "here/seed=1"):
+        code, out, error = fedsum("show", folder)
+        assert (code, "damaged" in out, "config.toml: " in " ".join(out.split()), error) == (0, True, True, "")
+    assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "damaged"
+    code, _, error = fedsum("report", "here")
+    assert (code, "seed=1': config.toml: " in error) == (2, True)
+    code, _, error = fedsum("resume", "here/seed=1")
+    assert (code, error.startswith("error: ")) == (2, True)
+
+
+def test_job_j_is_on_gpu_j(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for job in range(5):
+        pools.use_gpu(job)
+    assert chosen == [0, 1, 2, 0, 1]
+
+
+def test_the_processes_of_a_pool_are_numbered(tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr(pools._SPAWN, "Process", lambda target, args, daemon: served.append(args[1]) or 1 / 0)
+    for number in range(3):
+        with pytest.raises(ZeroDivisionError):
+            pools._Worker(number)
+    assert served == [0, 1, 2]
+    drivers = []
+    monkeypatch.setattr(LocalPool, "_drive", lambda self, number: drivers.append(number))
+    with LocalPool(3):
+        pass
+    assert sorted(drivers) == [0, 1, 2]
+
+
+def test_the_tensorboard_of_the_documentation(tmp_path):
+    import fedsum
+
+    task = fedsum.tasks.Quadratic.random(4, 2)
+    watching = fedsum.TensorBoard(tmp_path)
+    schedule = fedsum.Uniform(4, 2)
+    fedsum.simulate(task, fedsum.FedSUM(), schedule, rounds=3, local_steps=1, eta_l=0.1, observers=[watching])
+    assert list((tmp_path / "tensorboard").iterdir())

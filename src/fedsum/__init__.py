@@ -13,7 +13,9 @@ from .algorithms import (
     FedSUMCR,
     FedVARP,
     LocalPlan,
+    Message,
     Round,
+    State,
 )
 from .base.checks import InputError
 from .participation import (
@@ -22,20 +24,22 @@ from .participation import (
     DelayMeter,
     Delays,
     Explicit,
+    Ids,
     Independent,
     Markov,
     Pattern,
     Reshuffled,
+    Schedule,
     Sine,
     Trace,
     Uniform,
     delays,
 )
-from .simulate import RoundDone, simulate
-from .training.history import History
-from .training.rates import InverseSqrt
-
-__version__ = "0.1.0"
+from .runs import Run, TensorBoard, read_runs
+from .simulate import simulate
+from .spec import RunSpec
+from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
+from .version import __version__
 
 __all__ = [
     "MIFA",
@@ -54,19 +58,32 @@ __all__ = [
     "FedSUMCR",
     "FedVARP",
     "History",
+    "Ids",
     "Independent",
     "InputError",
     "InverseSqrt",
     "LocalPlan",
     "Markov",
+    "Message",
+    "Observer",
+    "Options",
     "Pattern",
+    "PerRound",
     "Reshuffled",
     "Round",
     "RoundDone",
+    "Run",
+    "RunSpec",
+    "Schedule",
     "Sine",
+    "State",
+    "TensorBoard",
     "Trace",
+    "Training",
     "Uniform",
+    "__version__",
     "delays",
+    "read_runs",
     "simulate",
     "tasks",
     "theory",

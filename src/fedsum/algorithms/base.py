@@ -56,8 +56,15 @@ class Algorithm(ABC):
     merge overrides `farewell` and `receive`.
     """
 
+    label: ClassVar[str]
+    """what the algorithm is called wherever a person reads it; the class's name unless the class says otherwise"""
     eval_model: ClassVar[Literal["server", "clients"]] = "server"
     """which model is evaluated by default: the server's, or the mean of all N clients' `x`"""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "label" not in vars(cls):
+            cls.label = cls.__name__
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0}
@@ -104,4 +111,5 @@ class Algorithm(ABC):
 
     @property
     def name(self) -> str:
+        """What files call the algorithm."""
         return type(self).__name__

@@ -40,6 +40,9 @@ class Card:
     """Names of what goes over the wire and of what is kept; a vector's name is plain, a scalar's in brackets."""
 
     name: str
+    """what files call the algorithm"""
+    label: str
+    """what people call it"""
     down: tuple[str, ...]
     up: tuple[str, ...]
     vectors_down: int
@@ -68,6 +71,7 @@ def card(algorithm: Algorithm) -> Card:
     farewell = algorithm.farewell(algorithm.merge(server, contribution, 1, now), now)
     return Card(
         name=algorithm.name,
+        label=algorithm.label,
         down=_names(down) + _names(farewell),
         up=_names(uplink),
         vectors_down=(count(down) + count(farewell)).vectors,

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ class FedSUMB(Algorithm):
     >>> run.x
     tensor([3.0000])
     """
+
+    label: ClassVar[str] = "FedSUM-B"
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "y": torch.zeros_like(x0)}

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class FedSUMCR(Algorithm):
     >>> run.x
     tensor([3.0000])
     """
+
+    label: ClassVar[str] = "FedSUM-CR"
 
     printed_average: bool = False
 

@@ -1,4 +1,8 @@
-"""What metrics are called where people read them."""
+"""Metrics: what they are called where people read them, which direction is better, and what a final value is."""
+
+import math
+import statistics
+from collections.abc import Mapping
 
 LABELS = {
     "train_loss": "train loss",
@@ -14,3 +18,25 @@ LABELS = {
     "eval_seconds": "seconds of evaluation",
     "tau": "tau_t",
 }
+
+FINAL_ROUNDS = 50
+"""a final value is the mean over the last 50 rounds: a single round says little where accuracy jumps"""
+
+
+def final_value(by_round: Mapping[int, float], last: int = FINAL_ROUNDS) -> float:
+    """The mean over the evaluations of the last `last` rounds; NaN if there is none.
+
+    The initial model, round 0, is no result and does not count, however short the run is.
+
+    >>> final_value({0: 0.1, 50: 0.7, 100: 0.8})
+    0.8
+    >>> final_value({0: 0.1, 10: 0.5, 20: 0.7})
+    0.6
+    """
+    end = max(by_round, default=0)
+    values = [value for t, value in by_round.items() if t > max(0, end - last)]
+    return statistics.fmean(values) if values else math.nan
+
+
+def smaller_is_better(metric: str) -> bool:
+    return not metric.endswith("accuracy")

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError, nearest
-from ..runs import config
+from ..spec import overlaid, read_settings
+from .demo import DEMOS
+
+__all__ = ["DEMOS", "EXPERIMENTS", "experiment"]
 
 _HERE = Path(__file__).parent
 _BASE = "paper"
@@ -23,6 +26,6 @@ def experiment(name: str, scale: str = "full") -> tuple[dict[str, Any], dict[str
         raise InputError("experiment", name, nearest(name, EXPERIMENTS))
     if scale not in ("full", SMALL):
         raise InputError("scale", scale, "'full' or 'small'")
-    table = config.read(_HERE / f"{name}.toml")
+    table = read_settings(_HERE / f"{name}.toml")
     small, figure = table.pop(SMALL), table.pop(FIGURE)
-    return (config.overlaid(table, small) if scale == SMALL else table), figure
+    return (overlaid(table, small) if scale == SMALL else table), figure

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..algorithms import SCAFFOLD, LocalPlan
-from ..algorithms.base import Message, Round, State
+from ..algorithms import SCAFFOLD, LocalPlan, Message, Round, State
 from ..base.checks import InputError
 
 _ENDS = ("FedSUM", "SCAFFOLD")

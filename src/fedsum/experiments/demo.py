@@ -9,9 +9,9 @@ import torch
 
 from ..algorithms import MIFA, SCAFFOLD, Algorithm, FedAvg, FedSUM, FedSUMB, FedSUMCR
 from ..participation import Biased, Schedule
-from ..simulate import RoundDone, simulate
+from ..simulate import simulate
 from ..tasks import BaseTask, Quadratic, vision
-from ..training.history import History
+from ..training import History, RoundDone
 
 
 @dataclass(frozen=True)

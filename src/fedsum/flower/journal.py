@@ -16,7 +16,8 @@ from ..algorithms import Message, State, Traffic
 from ..base.checks import InputError
 from ..base.files import sweep_up, written_whole
 from ..participation import DelayMeter
-from ..runs.folder import RunFolder, toml_text
+from ..runs import RunFolder
+from ..spec import toml_text
 from .ledger import Books, Ledger
 
 _PATIENCE_S = 15.0

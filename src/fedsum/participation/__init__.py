@@ -5,7 +5,7 @@ from .delays import DelayMeter, Delays, delays
 from .explicit import Explicit
 from .independent import Biased, Independent, Sine
 from .markov import Markov
-from .schedule import Ids, Pattern, Schedule
+from .schedule import Ids, Pattern, Schedule, as_ids
 from .trace import Trace
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -29,5 +29,6 @@ __all__ = [
     "Sine",
     "Trace",
     "Uniform",
+    "as_ids",
     "delays",
 ]

@@ -8,18 +8,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..base.checks import InputError
+from ..figures import COLOURS
 from ..participation import DelayMeter, Schedule
-from ..runs.recipes import to_schedule
-from .collect import Collected
+from ..runs import Run
+from ..spec import ScheduleSpec
 from .facets import facets, ordered
-from .figures import COLOURS
 from .table import column
 
 ERROR = "gradient_norm_sq"
 _DELAYS = {"tau_avg": "tau_avg", "mean_delay": "mean delay"}
 
 
-def delays(runs: Sequence[Collected]) -> pd.DataFrame:
+def delays(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each pattern: its delays, and the mean of ||grad f||^2 over all rounds, as in Theorem 1.
 
     `tau_avg` and `tau_max` are the paper's, of the client that was away longest; `mean_delay` is that of all
@@ -34,7 +34,8 @@ def delays(runs: Sequence[Collected]) -> pd.DataFrame:
         # Evenly over the run: its last rounds may have been evaluated one by one.
         errors = errors[errors.index % run.config["eval_every"] == 0]
         late = errors[errors.index >= run.config["rounds"] / 2]
-        schedule = to_schedule(run.config["schedule"], run.config["task"]["clients"])
+        clients = run.config["task"]["clients"]
+        schedule = ScheduleSpec.parse(run.config["schedule"], clients).make(clients)
         groups[each].append(
             (*_measured(schedule, run.config["rounds"], run.config["seed"]), errors.mean(), late.mean())
         )

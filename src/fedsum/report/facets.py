@@ -10,12 +10,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .collect import Collected
-from .figures import COLOURS
+from ..algorithms import ALGORITHMS
+from ..figures import COLOURS
+from ..runs import Run
 
 NAMES = {
-    "FedSUMCR": "FedSUM-CR",
-    "FedSUMB": "FedSUM-B",
+    **{name: algorithm.label for name, algorithm in ALGORITHMS.items()},
     "mnist": "MNIST",
     "fashion_mnist": "Fashion-MNIST",
     "svhn": "SVHN",
@@ -69,7 +69,7 @@ class Facets:
 FACETS = tuple(field.name for field in fields(Facets))
 
 
-def facets(runs: Sequence[Collected]) -> list[Facets]:
+def facets(runs: Sequence[Run]) -> list[Facets]:
     """One for each run, in their order."""
     tasks = _labels(runs, "task", [()] * len(runs))
     schedules = _labels(runs, "schedule", tasks)
@@ -108,7 +108,7 @@ def styles(labels: Sequence[str], name: str) -> dict[str, int]:
     return taken | {label: free[number % len(free)] for number, label in enumerate(others)}
 
 
-def _labels(runs: Sequence[Collected], table: str, groups: Sequence[Hashable]) -> list[str]:
+def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list[str]:
     options = [_flat({k: v for k, v in run.config[table].items() if k != "name"}) for run in runs]
     names = [run.config[table]["name"] for run in runs]
     told = _differing(zip(groups, names, strict=True), options)

@@ -14,33 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..base.checks import InputError
 from ..base.files import written_whole
-from ..base.metrics import LABELS
-from ..base.registry import build
-from ..participation import SCHEDULES
-from ..runs.sweep import SWEEP_FILE, not_begun
-from ..tasks import vision
-from ..tasks.data import at_hand
-from ..tasks.partition import label_colours
-from .collect import Collected, collect
+from ..base.metrics import FINAL_ROUNDS, LABELS, smaller_is_better
+from ..figures import label_colours
+from ..runs import CONFIG, SWEEP_FILE, Run, not_begun, read_runs
+from ..spec import ScheduleSpec
+from ..tasks import at_hand, vision
+from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
-from .table import COSTS, column, final, metrics, smaller_is_better
+from .table import COSTS, column, final, metrics
 
 # Enough for the width and height of a screen, and small in the file.
 _RASTER = 200, 500
 _MOST_CLIENTS = 1000
-_LAST = 50
 # The options of a vision task that decide who has which samples.
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
 
 
-def page(folder: str | Path, out: str | Path) -> Path:
+def write_page(folder: str | Path, out: str | Path) -> Path:
     """Writes the report on every run in `folder` and returns where it is."""
     out = check_page(out)
-    runs = collect(folder)
+    runs = read_runs(folder)
     text = render(runs, Path(folder).resolve().name, _not_begun(Path(folder)))
     with written_whole(out) as part:
         part.write_text(text, encoding="utf-8")
@@ -67,7 +63,7 @@ def _not_begun(folder: Path) -> list[str] | None:
         return None
 
 
-def render(runs: Sequence[Collected], title: str, missing: list[str] | None = None) -> str:
+def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> str:
     """The page as text.
 
     Args:
@@ -87,7 +83,7 @@ def render(runs: Sequence[Collected], title: str, missing: list[str] | None = No
     return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template)
 
 
-def payload(runs: Sequence[Collected], title: str, missing: list[str] | None = None) -> dict[str, Any]:
+def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> dict[str, Any]:
     """Everything the page shows, as what JSON can say."""
     known = facets(runs)
     rank = {each: place for place, each in enumerate(ordered(known))}
@@ -95,7 +91,6 @@ def payload(runs: Sequence[Collected], title: str, missing: list[str] | None = N
     runs, known = [run for run, _ in pairs], [each for _, each in pairs]
     labels = {name: values(known, name) for name in FACETS}
     names = metrics(runs)
-    last = max(1, min(_LAST, max((run.config.get("rounds", 0) for run in runs), default=0) // 4))
     rounds: dict[tuple[int, ...], int] = {}
     packed = [_run(run, each, labels, names, rounds) for run, each in zip(runs, known, strict=True)]
     return {
@@ -113,11 +108,11 @@ def payload(runs: Sequence[Collected], title: str, missing: list[str] | None = N
         "xs": [{"name": name, "label": _label(name)} for name in ("round", *COSTS)],
         "rounds": [list(each) for each in rounds],
         "runs": packed,
-        "last": last,
+        "last": FINAL_ROUNDS,
         "final": [
             {"f": [labels[name].index(row[name]) for name in FACETS]}
             | {str(name): _number(value) for name, value in row.items() if name not in FACETS}
-            for row in final(runs, last).to_dict("records")
+            for row in final(runs).to_dict("records")
         ],
         "targets": {name: _targets(runs, known, name) for name in names},
         "missing": _missing(runs, known) if missing is None else missing,
@@ -127,7 +122,7 @@ def payload(runs: Sequence[Collected], title: str, missing: list[str] | None = N
 
 
 def _run(
-    run: Collected,
+    run: Run,
     each: Facets,
     labels: dict[str, list[str]],
     names: Sequence[str],
@@ -144,7 +139,7 @@ def _run(
         "reason": run.reason,
         "folder": run.folder.name,
         "command": str(environment.get("command", "")),
-        "config": (run.folder / "config.toml").read_text(encoding="utf-8"),
+        "config": (run.folder / CONFIG).read_text(encoding="utf-8"),
         # Most runs are evaluated after the same rounds: told once.
         "at": rounds.setdefault(tuple(run.metrics["round"].tolist()), len(rounds)),
         "columns": {name: [_number(value) for value in run.metrics[name]] for name in columns},
@@ -163,7 +158,7 @@ def _label(name: str) -> str:
     return LABELS.get(name, name.replace("_", " "))
 
 
-def _targets(runs: Sequence[Collected], known: Sequence[Facets], name: str) -> dict[str, float | int | None]:
+def _targets(runs: Sequence[Run], known: Sequence[Facets], name: str) -> dict[str, float | int | None]:
     """For each task a value that most get near to: the middle one of what the runs ended with."""
     ends: dict[str, list[float]] = defaultdict(list)
     for run, each in zip(runs, known, strict=True):
@@ -173,7 +168,7 @@ def _targets(runs: Sequence[Collected], known: Sequence[Facets], name: str) -> d
     return {task: _number(float(f"{np.median(found):.2g}")) for task, found in ends.items()}
 
 
-def _missing(runs: Sequence[Collected], known: Sequence[Facets]) -> list[str]:
+def _missing(runs: Sequence[Run], known: Sequence[Facets]) -> list[str]:
     """What would make the sweep a full grid: algorithms, patterns, settings and seeds seen with a task, crossed."""
     there = {(each, run.config.get("seed", 0)) for run, each in zip(runs, known, strict=True)}
     seeds = sorted({seed for _, seed in there})
@@ -187,9 +182,9 @@ def _missing(runs: Sequence[Collected], known: Sequence[Facets]) -> list[str]:
     return [f"{name}: {'seed' if len(s) == 1 else 'seeds'} {', '.join(map(str, s))}" for name, s in missing.items()]
 
 
-def _participation(runs: Sequence[Collected], known: Sequence[Facets]) -> list[dict[str, Any]]:
+def _participation(runs: Sequence[Run], known: Sequence[Facets]) -> list[dict[str, Any]]:
     """Every pattern of the sweep, measured again from its configuration, with the lowest seed it was run with."""
-    found: dict[str, tuple[Collected, set[str], str]] = {}
+    found: dict[str, tuple[Run, set[str], str]] = {}
     for run, each in sorted(zip(runs, known, strict=True), key=lambda pair: pair[0].config.get("seed", 0)):
         key = json.dumps([run.config["schedule"], run.config.get("rounds")], default=str)
         found.setdefault(key, (run, set(), each.schedule))[1].add(each.task)
@@ -206,13 +201,13 @@ def _participation(runs: Sequence[Collected], known: Sequence[Facets]) -> list[d
     return measured
 
 
-def _measured(run: Collected) -> dict[str, Any]:
-    fields = {key: value for key, value in run.config["schedule"].items() if key != "name"}
+def _measured(run: Run) -> dict[str, Any]:
     if ":" in run.config["schedule"]["name"]:
         return {"skipped": f"{run.config['schedule']['name']} is a pattern of your own."}
     seed, rounds = run.config.get("seed", 0), run.config.get("rounds", run.round)
     try:
-        schedule = build("schedule", SCHEDULES, run.config["schedule"]["name"], fields)
+        spec = ScheduleSpec.parse(run.config["schedule"])
+        schedule = spec.make(run.config["schedule"]["n"])
         found = measure(schedule, range(rounds), seed, _RASTER)
     except (InputError, TypeError, ValueError) as error:
         return {"skipped": " ".join(str(error).split())}
@@ -235,7 +230,7 @@ def _measured(run: Collected) -> dict[str, Any]:
     }
 
 
-def _data(runs: Sequence[Collected], known: Sequence[Facets]) -> list[dict[str, Any]]:
+def _data(runs: Sequence[Run], known: Sequence[Facets]) -> list[dict[str, Any]]:
     """Samples of each client by label, once for each way the runs split their sets."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
     for run, each in zip(runs, known, strict=True):

@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter, PercentFormatter
+from numpy.typing import NDArray
 
 from ..base.checks import InputError, integer, nearest
-from ..base.metrics import LABELS
-from ..tasks.partition import Indices, stacked
-from .collect import Collected
+from ..base.metrics import LABELS, smaller_is_better
+from ..figures import COLOURS, stacked_bars, wrapped
+from ..runs import Run
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
-from .figures import COLOURS, wrapped
-from .table import COSTS, column, metrics, smaller_is_better
+from .table import COSTS, column, metrics
 
 _PANEL = (2.35, 1.75)
 _WIDEST = 4
@@ -30,7 +30,7 @@ TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
 
 def grid(
-    runs: Sequence[Collected],
+    runs: Sequence[Run],
     *,
     x: str = "round",
     y: str | Sequence[str] = ("train_loss", "test_accuracy"),
@@ -41,7 +41,7 @@ def grid(
     """Rows: tasks and metrics; columns: participation patterns; a curve for each of what is compared.
 
     Args:
-      runs: from `collect`.
+      runs: from `fedsum.report.read_runs`.
       x: "round", "communication", "bytes" or "seconds".
       y: one metric, or several, a row of panels each.
       last: only the last so many rounds, on axes that fit them.
@@ -103,16 +103,16 @@ def grid(
     return figure
 
 
-def bars(counts: Mapping[str, Indices]) -> Figure:
+def bars(counts: Mapping[str, NDArray[np.int64]]) -> Figure:
     """The heterogeneity figure: samples of each client by label, a panel for each set, `Partition.counts`."""
     figure = Figure(figsize=(7.0, 2.5 * len(counts)), layout="constrained")
     for ax, (name, each) in zip(figure.subplots(len(counts), 1, squeeze=False)[:, 0], counts.items(), strict=True):
-        stacked(ax, each)
+        stacked_bars(ax, each)
         ax.set_title(name, fontsize=TEXT["title"])
     return figure
 
 
-def mean_curve(runs: Sequence[Collected], x: str, y: str, last: int | None = None) -> pd.DataFrame:
+def mean_curve(runs: Sequence[Run], x: str, y: str, last: int | None = None) -> pd.DataFrame:
     """By round: x and the mean, lowest and highest y over the runs that got there."""
     pieces = []
     for run in runs:
@@ -135,9 +135,9 @@ def mean_curve(runs: Sequence[Collected], x: str, y: str, last: int | None = Non
     )
 
 
-def _check(runs: Sequence[Collected], x: str, ys: Sequence[str], last: int | None, compare: str | None) -> None:
+def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, compare: str | None) -> None:
     if not runs:
-        raise InputError("runs", [], "at least one run, from collect()")
+        raise InputError("runs", [], "at least one run, from read_runs()")
     if x not in ("round", *COSTS):
         raise InputError("x", x, nearest(x, ("round", *COSTS)))
     known = metrics(runs)
@@ -179,7 +179,7 @@ def _head(shown: Mapping[str, str], varying: Sequence[str]) -> str:
 
 def _panel(
     ax: Axes,
-    here: Sequence[tuple[Collected, Facets]],
+    here: Sequence[tuple[Run, Facets]],
     places: Mapping[str, int],
     compare: str,
     x: str,

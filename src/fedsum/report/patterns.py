@@ -1,4 +1,4 @@
-"""A schedule measured over a run: delays, and a raster small enough to draw whatever N and T are."""
+"""A schedule measured over a run: delays, and a raster small enough to draw for any N and T."""
 
 import dataclasses
 from collections.abc import Iterable

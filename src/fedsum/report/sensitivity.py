@@ -8,17 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..base.metrics import LABELS
-from .collect import Collected
+from ..base.metrics import LABELS, smaller_is_better
+from ..figures import wrapped
+from ..runs import Run
 from .facets import LAYERS, styles
-from .figures import wrapped
 from .panels import CROSS, TEXT, look, scale
-from .table import final, smaller_is_better
+from .table import final
 
 _PANEL = (3.3, 2.5)
 
 
-def settings(runs: Sequence[Collected]) -> pd.DataFrame | None:
+def settings(runs: Sequence[Run]) -> pd.DataFrame | None:
     """`final`, with the name and the value of the setting, the one number that runs of an algorithm differ by; None
     where there is no such number."""
     table = final(runs)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from .collect import Collected
+from ..base.metrics import FINAL_ROUNDS, final_value
+from ..runs import Run
 from .facets import FACETS, Facets, facets, ordered
 
 # Columns of metrics.csv that say where a run is or what it cost, not how good its model is.
@@ -17,13 +18,13 @@ _FIRST = ("test_accuracy", "error", "train_loss")
 _SERVER = "server_"
 
 
-def metrics(runs: Sequence[Collected]) -> list[str]:
+def metrics(runs: Sequence[Run]) -> list[str]:
     """What was measured of the models, the one to watch first."""
     found = dict.fromkeys(str(column) for run in runs for column in run.metrics if column not in _NOT_METRICS)
     return [name for name in _FIRST if name in found] + [name for name in found if name not in _FIRST]
 
 
-def column(run: Collected, name: str) -> "pd.Series[float]":
+def column(run: Run, name: str) -> "pd.Series[float]":
     """A metric by round done. Where an algorithm logs its server's model apart (`server_...`), the others'
     plain metric is of that very model."""
     plain = name.removeprefix(_SERVER)
@@ -33,25 +34,21 @@ def column(run: Collected, name: str) -> "pd.Series[float]":
     return pd.Series(run.metrics[found].to_numpy(), index=run.metrics["round"].to_numpy()).dropna()
 
 
-def smaller_is_better(metric: str) -> bool:
-    return not metric.endswith("accuracy")
-
-
-def final(runs: Sequence[Collected], last: int = 50) -> pd.DataFrame:
-    """A row for each curve: the metrics at the end, and their means over the last so many rounds.
+def final(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
+    """One row per curve: the metrics at the end, and their means over the last `last` rounds.
 
     Over the runs that finished. Where none did, over those that were stopped or are still running, up to where
     all of them are; `over` says how many runs were counted, `runs` how many there are. `_std` columns hold the standard
     deviation over seeds (of a sample), nothing for a single one.
     """
-    groups: dict[Facets, list[Collected]] = defaultdict(list)
+    groups: dict[Facets, list[Run]] = defaultdict(list)
     for run, each in zip(runs, facets(runs), strict=True):
         groups[each].append(run)
     names = metrics(runs)
     return pd.DataFrame([_row(each, groups[each], names, last) for each in ordered(groups)])
 
 
-def _row(each: Facets, group: list[Collected], names: list[str], last: int) -> dict[str, object]:
+def _row(each: Facets, group: list[Run], names: list[str], last: int) -> dict[str, object]:
     counted = [run for run in group if run.state == "finished" and len(run.metrics)]
     counted = counted or _together([r for r in group if r.state not in ("diverged", "failed") and len(r.metrics)])
     row: dict[str, object] = {facet: getattr(each, facet) for facet in FACETS}
@@ -61,17 +58,17 @@ def _row(each: Facets, group: list[Collected], names: list[str], last: int) -> d
     for name in names:
         series = [values for run in counted if len(values := column(run, name))]
         row[name], row[f"{name}_std"] = _mean([values.iloc[-1] for values in series])
-        tails = [values[values.index > values.index[-1] - last].mean() for values in series]
+        tails = [final_value(dict(zip(values.index.tolist(), values.tolist(), strict=True)), last) for values in series]
         row[f"{name}_last"], row[f"{name}_last_std"] = _mean(tails)
     for name in COSTS:
         row[name] = _mean([run.metrics[name].iloc[-1] for run in counted if name in run.metrics])[0]
     return row
 
 
-def _together(runs: list[Collected]) -> list[Collected]:
+def _together(runs: list[Run]) -> list[Run]:
     """Runs on their way, each up to the round that all have come to: a mean over several rounds says nothing."""
     there = min((int(run.metrics["round"].iloc[-1]) for run in runs), default=0)
-    return [replace(run, metrics=run.metrics[run.metrics["round"] <= there]) for run in runs]
+    return [replace(run, rows=[row for row in run.rows if row["round"] <= there]) for run in runs]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

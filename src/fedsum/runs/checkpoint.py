@@ -1,8 +1,7 @@
-"""The whole state of a run, and the one file it is kept in."""
+"""Checkpoints: the whole state of a run in one file."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,42 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import State, Traffic
+from ..algorithms import Traffic
 from ..base.files import flush, written_whole
-from ..engine import StateBank
-from ..engine.bank.snapshots import FrozenBank
+from ..engine import FrozenBank, StateBank
 from ..participation import DelayMeter
+from ..training import RunState
 from . import tensorfile
+from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
-NAME = "checkpoint.safetensors"
-PREVIOUS = "checkpoint.previous.safetensors"
-_FORMAT = "fedsum checkpoint 1"
+_FORMAT = "fedsum checkpoint 2"
 _ROWS_AT_ONCE = 64
-
-
-@dataclass
-class RunState:
-    """Everything that changes while a run goes on."""
-
-    server: State
-    clients: StateBank
-    """the state of each client"""
-    memory: StateBank
-    """what the server remembers of each client"""
-    meter: DelayMeter
-    sent: Traffic = field(default_factory=Traffic)
-    rows: list[dict[str, float]] = field(default_factory=list)
-    """one for each evaluation"""
-    training: float = 0.0
-    """seconds of training"""
-    judging: float = 0.0
-    """seconds of evaluation"""
-
-    @property
-    def done(self) -> int:
-        """Rounds done."""
-        return len(self.meter.tau)
 
 
 class Snapshot:
@@ -54,25 +28,25 @@ class Snapshot:
     def __init__(self, state: RunState) -> None:
         self.round = state.done
         self._banks = {"clients": state.clients.freeze(), "memory": state.memory.freeze()}
-        # Cloned: what is small costs nothing, and no algorithm has to promise to leave its tensors alone.
+        # Cloned: the server state is small, and an algorithm may change its tensors in place.
         self._server = {name: value.detach().to("cpu", copy=True) for name, value in state.server.items()}
         self._meter = {name: torch.from_numpy(value) for name, value in state.meter.state().items()}
         self._rows = bytearray(json.dumps(state.rows).encode())
         self._metadata = {
             "format": _FORMAT,
             "round": str(self.round),
-            "clock": json.dumps({"training": state.training, "judging": state.judging}),
+            "clock": json.dumps({"training": state.training_seconds, "evaluation": state.evaluation_seconds}),
             "sent": json.dumps({"vectors": state.sent.vectors, "bytes": state.sent.bytes}),
         }
 
     def write(self, folder: Path) -> None:
-        """Makes this the folder's checkpoint; the one before becomes the previous one."""
-        path = folder / NAME
+        """Makes this the folder's checkpoint; the newest one so far becomes the previous one."""
+        path = folder / CHECKPOINT
         with written_whole(path) as part:
             tensorfile.write(part, dict(self._entries()), self._metadata)
             flush(part)
             if path.exists():
-                path.replace(folder / PREVIOUS)
+                path.replace(folder / PREVIOUS_CHECKPOINT)
 
     def release(self) -> None:
         for bank in self._banks.values():
@@ -102,19 +76,19 @@ def load(path: Path, state: RunState) -> None:
     tensorfile.verified(path)
     try:
         with safe_open(path, framework="pt") as file:
-            found = file.metadata() or {}
-            if found.get("format") != _FORMAT:
-                raise ValueError(f"it says {found.get('format')!r}, and {_FORMAT!r} is needed")
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT:
+                raise ValueError(f"it says {metadata.get('format')!r}, and {_FORMAT!r} is needed")
             state.server = {name: _like(file, f"server.{name}", value) for name, value in state.server.items()}
             for kind, bank in (("clients", state.clients), ("memory", state.memory)):
                 _load_bank(file, kind, bank)
             tensors = {name: file.get_tensor(f"delays.{name}").numpy() for name in state.meter.state()}
             state.meter = DelayMeter.restored(tensors)
             state.rows = json.loads(bytes(file.get_tensor("metrics").numpy()))
-            clock, sent = json.loads(found["clock"]), json.loads(found["sent"])
+            clock, sent = json.loads(metadata["clock"]), json.loads(metadata["sent"])
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from error
-    state.training, state.judging = clock["training"], clock["judging"]
+    state.training_seconds, state.evaluation_seconds = clock["training"], clock["evaluation"]
     state.sent = Traffic(**sent)
 
 
@@ -128,6 +102,6 @@ def _load_bank(file: Any, kind: str, bank: StateBank) -> None:
 
 
 def _like(file: Any, name: str, value: Tensor) -> Tensor:
-    found: Tensor = file.get_tensor(name)
+    tensor: Tensor = file.get_tensor(name)
     # Cloned: a mapped file may be replaced or removed while the run goes on.
-    return found.to(value, copy=True)
+    return tensor.to(value, copy=True)

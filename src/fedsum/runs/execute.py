@@ -1,99 +1,102 @@
-"""One run from its table, in this process: what every worker of a sweep calls."""
+"""One run from its settings, in this process: what `fedsum run` and every worker of a sweep call."""
 
 import json
 import os
-import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from ..algorithms import Algorithm
 from ..base.checks import InputError
-from ..simulate import RoundDone, simulate
+from ..base.plain import Table
+from ..participation import Schedule
+from ..spec import RunSpec
 from ..tasks import BaseTask
-from ..training.history import History
-from . import checkpoint
-from .config import Config
+from ..training import History, Observer, Options, train
 from .folder import RunFolder
-from .recipes import Table
-from .standing import Standing, standing
+from .layout import CHECKPOINT
+from .recorder import recorded
+from .run import Run
+from .tensorboard import TensorBoard
 
 _TASKS: dict[str, BaseTask] = {}
-"""the last task made: many runs of a sweep share theirs, and with it its data and its compiled graphs"""
+"""the last task made: many runs of a sweep share it, its data and its compiled graphs"""
 
 
-def execute(
-    table: Table,
-    folder: Path,
-    *,
-    on_round: Callable[[RoundDone], None] | None = None,
-    engine: str | None = None,
-    tensorboard: bool = False,
+def train_in_folder(
+    task: BaseTask,
+    algorithm: Algorithm,
+    schedule: Schedule,
+    options: Options,
+    folder: str | Path,
+    spec: RunSpec,
+    observers: Sequence[Observer] = (),
 ) -> History:
-    """Begins the run of this table in its folder, or goes on with it."""
-    config = Config.of(table)
-    key = json.dumps(table["task"], sort_keys=True, default=str)
-    if key not in _TASKS:
-        _TASKS.clear()
-        _TASKS[key] = config.make_task()
-    task = _TASKS[key]
-    options = replace(config.options, engine=engine or config.options.engine)
-    settings = {name: getattr(options, name) for name in options.__dataclass_fields__}
-    if tensorboard:
-        from .tensorboard import TensorBoard
+    """`train`, with the run kept in its folder: begun there, or resumed from its checkpoint."""
+    with recorded(folder, spec, options.torch_device()) as recorder:
+        return train(task, algorithm, schedule, options, [*observers, recorder])
 
-        with closing(TensorBoard(folder, on_round)) as watching:
-            return simulate(
-                task, config.algorithm, config.make_schedule(task.n), folder=folder, on_round=watching, **settings
-            )
-    return simulate(task, config.algorithm, config.make_schedule(task.n), folder=folder, on_round=on_round, **settings)
+
+def execute(spec: RunSpec, folder: Path, *, engine: str | None = None, observers: Sequence[Observer] = ()) -> History:
+    """Begins the run of this spec in its folder, or goes on with it."""
+    task = _task(spec)
+    spec = spec.with_clients(task.n)
+    options = replace(spec.options, engine=engine or spec.options.engine)
+    schedule = spec.schedule.make(task.n)
+    return train_in_folder(task, spec.algorithm, schedule, options, folder, spec, observers)
 
 
 def execute_quietly(
-    table: Table, folder: Path, shared: bool, keep: bool, tensorboard: bool, here: Path | None = None
-) -> Standing:
-    """`execute` for a worker: never raises, and says how the run stands.
+    table: Table, folder: Path, *, shared: bool, keep_checkpoint: bool, tensorboard: bool, here: Path | None = None
+) -> Run:
+    """`execute` for a worker process: never raises, and returns how the run stands.
 
     Args:
-      here: the caller's folder, which relative paths are meant from; a cluster's workers begin elsewhere.
-      shared: whether other runs use this machine's cores; a run then keeps to one process. All engines of a CPU
-        give the same bits.
-      keep: keep the checkpoint of a finished run.
+      table: what `RunSpec.dump` gave.
+      folder: the run's.
+      shared: whether other runs use this machine's cores; a run then uses one process. All engines of a CPU give the
+        same bits.
+      keep_checkpoint: keep the checkpoint of a finished run.
+      tensorboard: write TensorBoard's files too.
+      here: the caller's working folder, which relative paths start from; a cluster's workers begin elsewhere.
     """
     torch.set_num_threads(1)
     if here:
         os.chdir(here)
-    engine = "loop" if shared and table.get("engine", "auto") == "auto" and not _on_cuda(table) else None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a divergence is in the folder, for whoever reads the outcome
-            execute(table, folder, engine=engine, tensorboard=tensorboard)
+        spec = RunSpec.parse(table)
+        alone = shared and spec.options.engine == "auto" and spec.options.torch_device().type == "cpu"
+        observers = [TensorBoard(folder)] if tensorboard else []
+        execute(spec, folder, engine="loop" if alone else None, observers=observers)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         reason = reason if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {reason}"
         _note_failure(folder, reason)
-        return replace(standing(folder), state="failed", reason=reason)
-    found = standing(folder)
-    if found.state == "finished" and not keep:
-        (folder / checkpoint.NAME).unlink(missing_ok=True)
-    return found
+        return replace(Run.read(folder), state="failed", reason=reason)
+    run = Run.read(folder)
+    if run.state == "finished" and not keep_checkpoint:
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    return run
 
 
-def _on_cuda(table: dict[str, Any]) -> bool:
-    device = str(table.get("device", "auto"))
-    return torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
+def _task(spec: RunSpec) -> BaseTask:
+    key = json.dumps(spec.task.dump(), sort_keys=True, default=str)
+    if key not in _TASKS:
+        _TASKS.clear()
+        _TASKS[key] = spec.task.make()
+    return _TASKS[key]
 
 
 def _note_failure(folder: Path, reason: str) -> None:
-    """For a run that failed before it had a folder to say so."""
+    """For a run that failed before its folder could say so."""
     try:
         with closing(RunFolder(folder)) as held:
-            if standing(folder).state not in ("failed", "finished"):
+            if Run.read(folder).state not in ("failed", "finished"):
                 held.set_status("failed", 0, reason)
     except (InputError, OSError):
-        pass  # the sweep says it all the same
+        pass  # the sweep reports it all the same

@@ -1,39 +1,33 @@
-"""A run's folder: who may write to it, and what is in it."""
+"""The one writer of a run's folder."""
 
 import csv
 import fcntl
 import io
 import os
 import platform
-import subprocess
-import sys
 import time
 import tomllib
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
 
 from ..base.checks import InputError, short
 from ..base.files import flush, sweep_up, written_whole
-from ..training.options import HOW
-from . import checkpoint, recipes, tensorfile
-from .checkpoint import RunState, Snapshot
-from .config import ENVIRONMENT
-from .recipes import Table
+from ..base.plain import Table
+from ..spec import ENVIRONMENT, first_difference, toml_text
+from . import tensorfile
+from .environment import NOTED, environment, now
+from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
 
-CONFIG, METRICS, STATUS, LOG, MODEL = "config.toml", "metrics.csv", "status.toml", "log", "model.safetensors"
-LOCK = ".lock"
 _PATIENCE = 5.0
-"""seconds to wait for a process that is about to let go of a folder"""
+"""seconds to wait for a process that is about to release the folder"""
 
 
 class RunFolder:
-    """The folder of one run, held by one process until it is closed."""
+    """The folder of one run, locked by one process until it is closed."""
 
     def __init__(self, path: str | Path, patience: float | None = None) -> None:
         self.path = Path(path)
@@ -43,11 +37,11 @@ class RunFolder:
         except OSError as error:
             accepted = f"a folder that can be made and written to ({error.strerror})"
             raise InputError("folder", str(path), accepted) from error
-        self._hold(_PATIENCE if patience is None else patience)
+        self._take_lock(_PATIENCE if patience is None else patience)
         sweep_up(self.path)
         self._columns: list[str] = []
 
-    def _hold(self, patience: float) -> None:
+    def _take_lock(self, patience: float) -> None:
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -71,50 +65,37 @@ class RunFolder:
 
     # The config.
 
-    def claim(self, config: Table, device: torch.device) -> None:
-        """Begins a run with this config here, or makes sure that the one here has the same."""
-        path = self.path / CONFIG
+    def claim(self, config: Table, device: torch.device, free: Sequence[str] = (), more: Table | None = None) -> None:
+        """Begins a run with this config here, or makes sure that the run here has the same.
+
+        Args:
+          config: as `RunSpec.dump` gives it.
+          device: for the environment.
+          free: settings that may change when the run is resumed; the new ones are written down.
+          more: what the environment says besides.
+        """
+        path, here = self.path / CONFIG, environment(device) | (more or {})
         if path.exists():
             recorded = read_toml(path)
-            refuse_difference(recorded, config, self.path)
-            before, now = recorded.get(ENVIRONMENT, {}), environment(device)
-            changed = [f"{k} {before.get(k)} -> {v}" for k, v in now.items() if k in _NOTED and before.get(k) != v]
+            refuse_difference(recorded, config, self.path, free)
+            before = recorded.get(ENVIRONMENT, {})
+            changed = [f"{k} {before.get(k)} -> {v}" for k, v in here.items() if k in NOTED and before.get(k) != v]
             if changed:
-                self.log(f"resumed elsewhere, where bits may differ: {', '.join(changed)}")
-            return
-        strange = [found.name for found in self.path.iterdir() if found.name not in (LOCK, LOG, STATUS)]
-        if strange:
-            accepted = f"an empty folder, or a run's; it has {strange[0]} and no {CONFIG}"
-            raise InputError("folder", str(self.path), accepted)
+                self.log(f"resumed in another environment, where bits may differ: {', '.join(changed)}")
+            if all(recorded.get(key) == config.get(key) for key in free):
+                return
+        else:
+            strange = [entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, LOG, STATUS)]
+            if strange:
+                accepted = f"an empty folder, or a run's; it has {strange[0]} and no {CONFIG}"
+                raise InputError("folder", str(self.path), accepted)
         with written_whole(path) as part:
-            part.write_text(toml_text({**config, ENVIRONMENT: environment(device)}))
-
-    # The checkpoint.
-
-    def restore(self, state: RunState) -> None:
-        """Puts the newest good checkpoint into `state`, if there is one, and cuts the metrics to it."""
-        newest, previous = self.path / checkpoint.NAME, self.path / checkpoint.PREVIOUS
-        for path in (newest, previous):
-            if not path.exists():
-                continue
-            try:
-                checkpoint.load(path, state)
-            except ValueError as error:
-                self.log(f"{path.name} cannot be used: {error}")
-                if path == previous or not previous.exists():
-                    accepted = f"{error}; no other checkpoint is good: delete {path.parent} to start over"
-                    raise InputError("checkpoint", str(path), accepted) from error
-                # Out of the way, or the next checkpoint would make it the previous one.
-                path.replace(path.with_name("checkpoint.broken.safetensors"))
-                continue
-            self.log(f"resumed after round {state.done} from {path.name}")
-            break
-        self._rewrite_metrics(state.rows)
+            part.write_text(toml_text({**config, ENVIRONMENT: here}), encoding="utf-8")
 
     # The metrics.
 
-    def _rewrite_metrics(self, rows: list[dict[str, float]]) -> None:
-        """What was written after the checkpoint, perhaps only half, comes again."""
+    def rewrite_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Makes these all metrics of the run: rows written after the checkpoint are computed again."""
         text = io.StringIO(newline="")
         if rows:
             self._columns = list(rows[0])
@@ -133,17 +114,22 @@ class RunFolder:
             reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is kept"
             raise OSError(f"{reason}: make room, then go on with: fedsum resume {self.path}") from error
 
+    def flush_metrics(self) -> None:
+        """Waits until all metrics are on the disk."""
+        if (self.path / METRICS).exists():
+            flush(self.path / METRICS)
+
     def _cells(self, row: Mapping[str, float]) -> list[str]:
         new = [name for name in row if name not in self._columns]
         if new:
             raise InputError("evaluate", new[0], f"the same names every time: {', '.join(self._columns)}")
         return [repr(row[name]) if name in row else "" for name in self._columns]
 
-    # Where it stands.
+    # Status, log and model.
 
     def set_status(self, state: str, round: int, reason: str = "", *, safe: bool = True) -> None:
-        """`safe` waits for the disk; what is only for watching does not."""
-        table = {"state": state, "round": round, "reason": reason, "updated": _now()}
+        """`safe` waits until the status is on the disk; a status that is only watched need not be."""
+        table = {"state": state, "round": round, "reason": reason, "updated": now()}
         if safe:
             with written_whole(self.path / STATUS) as part:
                 part.write_text(toml_text(table))
@@ -154,61 +140,13 @@ class RunFolder:
 
     def log(self, line: str) -> None:
         with (self.path / LOG).open("a") as file:
-            file.write(f"{_now()} {line}\n")
+            file.write(f"{now()} {line}\n")
 
     def save_model(self, model: Any) -> None:
         """A module by the names of its parameters, a plain vector as `x`."""
         tensors = model.state_dict() if isinstance(model, torch.nn.Module) else {"x": torch.as_tensor(model)}
         with written_whole(self.path / MODEL) as part:
             tensorfile.write(part, {k: Entry.of(v.detach().cpu()) for k, v in tensors.items()}, {"format": "pt"})
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Writes a checkpoint: its metrics are on the disk before it is."""
-        flush(self.path / METRICS)
-        snapshot.write(self.path)
-
-
-_NOTED = ("fedsum", "torch", "numpy", "device")
-
-
-def environment(device: torch.device) -> Table:
-    """Versions, device, git state and command: what a result may depend on besides its config."""
-    from .. import __version__
-
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    found = {
-        "fedsum": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "device": name,
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "started": _now(),
-    }
-    git = _git_state(Path(__file__).parents[1])
-    return found | ({"git": git} if git else {})
-
-
-def _git_state(source: Path) -> str:
-    """The commit of the source, and whether anything in it was changed since; nothing where there is no git."""
-
-    def ask(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(source), *words], capture_output=True, text=True, timeout=10
-        ).stdout.strip()
-
-    try:
-        commit = ask("rev-parse", "--short=12", "HEAD")
-        return commit + (" changed" if commit and ask("status", "--porcelain", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def toml_text(table: Table) -> str:
-    import tomli_w
-
-    return tomli_w.dumps(table)
 
 
 def read_toml(path: Path) -> Table:
@@ -219,33 +157,10 @@ def read_toml(path: Path) -> Table:
         raise InputError("file", str(path), f"a TOML file as fedsum wrote it ({error})") from error
 
 
-def refuse_difference(recorded: Table, config: Table, folder: Path) -> None:
+def refuse_difference(recorded: Table, config: Table, folder: Path, free: Sequence[str] = ()) -> None:
     """An InputError that names the first setting in which two configs differ."""
-    before, now = (_flat({k: v for k, v in each.items() if k not in _NOT_COMPARED}) for each in (recorded, config))
-    if "schedule.sha256" in before and "schedule.sha256" in now:
-        before["schedule.path"] = now["schedule.path"] = ""  # a trace may move, if it stays the same
-    for key in [*now, *before]:
-        if before.get(key) != now.get(key):
-            _refuse(key, before.get(key), now.get(key), folder)
-    different = recipes.first_difference(recorded["eta_l"], config["eta_l"], config["rounds"])
-    if different:
-        _refuse(*different, folder)
-
-
-_NOT_COMPARED = (*HOW, ENVIRONMENT, "eta_l")
-"""what changes no result; rates are compared by their values"""
-
-
-def _refuse(key: str, before: Any, now: Any, folder: Path) -> None:
-    raise InputError(key, now, f"the run in {folder} has {short(before)}; go on with that, or take another folder")
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Table:
-    flat: Table = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    before, now = ({key: value for key, value in table.items() if key not in free} for table in (recorded, config))
+    if difference := first_difference(before, now):
+        key, one, other = difference
+        accepted = f"the run in {folder} has {short(one)}; go on with that, or take another folder"
+        raise InputError(key, other, accepted)

@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
 
+import torch
+
 from ..base.checks import InputError, integer, real
 
 
@@ -31,7 +33,7 @@ class Pool(Protocol):
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]: ...
+    def submit(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]: ...
 
     def ask_to_stop(self) -> None:
         """Every run stops after its round, with a checkpoint."""
@@ -43,13 +45,14 @@ _GRACE = 5.0
 
 
 class WorkerDied(Exception):
-    """The process that worked on something is gone."""
+    """The process that worked on a run is gone, or could not be started."""
 
 
 class LocalPool:
-    """Processes of this machine, each with a pipe of its own: one that dies takes nothing with it but its run.
+    """Processes of this machine, each with a pipe of its own: a process that dies takes only its run with it.
 
-    They are spawned, since neither CUDA nor threads survive a fork.
+    They are spawned, since neither CUDA nor threads survive a fork. On a machine with several GPUs, process j uses
+    GPU j modulo their number.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -58,7 +61,7 @@ class LocalPool:
         self._asked = False
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
         self._busy: set[BaseProcess] = set()
-        self._threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(jobs)]
+        self._threads = [threading.Thread(target=self._drive, args=(job,), daemon=True) for job in range(jobs)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -68,7 +71,7 @@ class LocalPool:
     def __exit__(self, *exception: object) -> None:
         for _ in self._threads:
             self._jobs.put(None)
-        if exception[0] is not None:  # somebody does not want to wait for the end of a round
+        if exception[0] is not None:  # a second Ctrl-C, or an error: do not wait for the end of a round
             for end in (BaseProcess.terminate, BaseProcess.kill):
                 for process in list(self._busy):
                     end(process)
@@ -77,40 +80,39 @@ class LocalPool:
         for thread in self._threads:
             thread.join()
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self._jobs.put((future, (call, arguments)))
+        self._jobs.put((future, (call, arguments, options)))
         return future
 
-    def _drive(self) -> None:
-        """Hands jobs to one process after the other: another one only if the last has died."""
-        process: BaseProcess | None = None
+    def _drive(self, number: int) -> None:
+        """Hands jobs to one process after the other: a new process only if the last one has died."""
+        worker: _Worker | None = None
         while (job := self._jobs.get()) is not None:
             future, work = job
             try:
-                if process is None or not process.is_alive():
-                    here, there = _SPAWN.Pipe()
-                    process = _SPAWN.Process(target=_serve, args=(there,), daemon=False)
-                    process.start()
-                    there.close()
-                self._busy.add(process)
+                if worker is None or not worker.process.is_alive():
+                    worker = _Worker(number)
+                self._busy.add(worker.process)
                 if self._asked:
-                    process.terminate()
-                here.send(work)
-                future.set_result(here.recv())
-            except (EOFError, OSError):
-                if process is not None and process.pid is not None:
-                    process.join()
-                    error = EOFError(f"exit code {process.exitcode}")
-                future.set_exception(WorkerDied(str(error)))
-                here.close()
-                self._busy.discard(process)
-                process = None
+                    worker.process.terminate()
+                worker.connection.send(work)
+                result = worker.connection.recv()
+            except (EOFError, OSError) as error:
+                reason = str(error) or type(error).__name__
+                if worker is not None:
+                    worker.process.join()
+                    reason = f"exit code {worker.process.exitcode}"
+                    worker.connection.close()
+                    self._busy.discard(worker.process)
+                    worker = None
+                future.set_exception(WorkerDied(reason))
             else:
-                self._busy.discard(process)
-        if process is not None:
-            here.close()  # which the process takes as its end
-            process.join()
+                self._busy.discard(worker.process)
+                future.set_result(result)
+        if worker is not None:
+            worker.connection.close()  # which ends the process
+            worker.process.join()
 
     def ask_to_stop(self) -> None:
         if not self._asked:
@@ -122,10 +124,32 @@ class LocalPool:
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-def _serve(connection: Connection) -> None:
-    """A worker: does what it is sent, until the connection ends. If that is in the middle of a run, the parent
-    was killed: the run stops after its round, with a checkpoint."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which asks
+class _Worker:
+    """The parent's end of one worker process."""
+
+    def __init__(self, number: int) -> None:
+        self.connection, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(theirs, number), daemon=False)
+        try:
+            self.process.start()
+        except OSError:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
+
+
+def use_gpu(number: int) -> None:
+    """Makes GPU `number` modulo their number the one that this process means by "cuda"."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+
+
+def _serve(connection: Connection, number: int) -> None:
+    """A worker: does what it is sent, until the connection ends. If the connection ends in the middle of a run, the
+    parent was killed: the run then stops after its round, with a checkpoint."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which asks the workers to stop
+    use_gpu(number)
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
     busy = threading.Event()
 
@@ -141,10 +165,10 @@ def _serve(connection: Connection) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while (job := work.get()) is not None:
-        call, arguments = job
-        result = call(*arguments)
+        call, arguments, options = job
+        result = call(*arguments, **options)
         busy.clear()
-        with suppress(OSError):  # nobody may be there any more to hear it
+        with suppress(OSError):  # the parent may be gone
             connection.send(result)
 
 
@@ -157,7 +181,7 @@ class RayPool:
     """
 
     width = math.inf
-    """all at once: Ray keeps what has to wait"""
+    """all runs at once: Ray queues what has to wait"""
     shared = True
 
     def __init__(self, address: str, gpus: float = 0.0) -> None:
@@ -180,10 +204,10 @@ class RayPool:
     def __exit__(self, *exception: object) -> None:
         self._ray.shutdown()
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        # One whose worker dies is begun again by Ray, and goes on from its checkpoint.
+    def submit(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
+        # Ray starts a run again if its worker dies; the run goes on from its checkpoint.
         remote: Any = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=3)(call)
-        reference = remote.remote(*arguments)
+        reference = remote.remote(*arguments, **options)
         self._references.append(reference)
         future: Future[Any] = reference.future()
         return future

@@ -1,107 +1,124 @@
-"""What simulate() tells the folder of its run as rounds pass."""
+"""The observer that keeps a run in its folder: metrics as they come, checkpoints in the background."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..base.checks import InputError
-from ..training.options import Options
+from ..spec import RunSpec
+from ..training import History, Observer, RoundDone, RunState, Training
 from . import checkpoint
-from .checkpoint import RunState, Snapshot
+from .checkpoint import Snapshot
 from .folder import RunFolder
 from .interrupt import Stopped, StopRequest, stop_requests
-from .recipes import Table
-from .standing import standing
+from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
+from .run import Run
 
 _STATUS_EVERY = 1.0
+"""seconds between updates of the status"""
 _PAUSES_BETWEEN = 20
-"""a checkpoint that stops training for some time is not repeated within so many times that"""
+"""minimum interval between checkpoints, in multiples of the last pause"""
 
 
 @contextmanager
-def recorder(
-    path: str | Path | None, config: Callable[[], Table], options: Options, device: torch.device
-) -> Iterator["Recorder | None"]:
-    """Records the run inside in its folder, if it has one: whatever ends it, the folder says so."""
-    if path is None:
-        yield None
-        return
+def recorded(path: str | Path, spec: RunSpec, device: torch.device) -> Iterator["Recorder"]:
+    """The observer that records a run in its folder. Whatever ends the run inside, the folder says so."""
     with closing(RunFolder(path)) as folder, stop_requests() as request:
-        folder.claim(config(), device)
-        recording = Recorder(folder, options, request)
+        folder.claim(spec.dump(), device)
+        recorder = Recorder(folder, request)
         try:
-            yield recording
+            yield recorder
         except KeyboardInterrupt as stop:
-            recording.ended("stopped", str(stop))
+            recorder.ended("stopped", str(stop))
             raise
         except Exception as error:
-            recording.ended("failed", " ".join(f"{error}".split()) or type(error).__name__)
+            recorder.ended("failed", " ".join(f"{error}".split()) or type(error).__name__)
             raise
         finally:
-            recording.wait()
+            recorder.wait()
 
 
-class Recorder:
-    """Appends metrics, and writes checkpoints in the background."""
+class Recorder(Observer):
+    """Appends metrics to the folder, updates its status and writes checkpoints in the background."""
 
-    def __init__(self, folder: RunFolder, options: Options, request: StopRequest) -> None:
-        self.folder, self.done, self._finished = folder, 0, False
-        self._options, self._request = options, request
+    def __init__(self, folder: RunFolder, request: StopRequest) -> None:
+        self.folder, self._request = folder, request
+        self._done, self._rounds, self._finished = 0, 0, False
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
         self._writer: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def restore(self, state: RunState) -> None:
-        """Puts the run's checkpoint into a state that has just begun, if there is one."""
-        path = self.folder.path
-        self._finished = standing(path).state == "finished"
-        if self._finished and not (path / checkpoint.NAME).exists():
+    def started(self, run: Training) -> None:
+        """Puts the newest checkpoint into the run's state, if there is one."""
+        path, self._rounds = self.folder.path, run.options.rounds
+        self._finished = Run.read(path).state == "finished"
+        if self._finished and not (path / CHECKPOINT).exists():
             accepted = "this run is finished and kept no checkpoint: read its metrics.csv, or delete it to run it again"
             raise InputError("folder", str(path), accepted)
-        self.folder.restore(state)
-        self.done = self._saved_round = state.done
+        self._restore(run.state)
+        self._done = self._saved_round = run.state.done
         if not self._finished:
-            self.folder.set_status("running", state.done)
+            self.folder.set_status("running", run.state.done)
+
+    def evaluated(self, run: Training, row: dict[str, float]) -> None:
+        self.folder.append(row)
+
+    def round_done(self, run: Training, done: RoundDone) -> None:
+        self._done = done.round
+        # A diverged state is not saved: the last checkpoint before it is worth more.
+        if not done.diverged and self._is_due(run):
+            self.save(run.state)
+
+    def finished(self, run: Training, history: History) -> None:
+        """Leaves the model and a last checkpoint."""
+        if self._finished:
+            return
+        if self._saved_round < run.state.done:
+            self.save(run.state)
+        self.wait()
+        self.folder.save_model(history.model())
+        (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
+        self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
+        self.folder.set_status("finished", run.state.done)
+
+    def diverged(self, run: Training, reason: str) -> None:
+        self.folder.log(reason)
+        self.folder.set_status("diverged", run.state.done, reason)
 
     def ended(self, state: str, reason: str) -> None:
         """How the run ended, if not well. On a full disk there may be no room even for that."""
-        if not self._finished:  # it has its result, whatever went wrong with looking at it
+        if not self._finished:  # a finished run stays finished, whatever goes wrong when it is read again
             with suppress(OSError):
                 self.folder.log(f"{state}: {reason}")
-                self.folder.set_status(state, self.done, reason)
+                self.folder.set_status(state, self._done, reason)
 
-    def evaluated(self, row: dict[str, float]) -> None:
-        self.folder.append(row)
-
-    def due(self, done: int) -> bool:
-        """Whether a checkpoint should be written now, or the run should stop; tells who watches, too."""
-        self.done = done
+    def _is_due(self, run: Training) -> bool:
+        """Whether a checkpoint should be written now, or the run should stop; updates the status too."""
         now = time.monotonic()
         if now - self._status_at > _STATUS_EVERY:
             self._status_at = now
-            with suppress(OSError):  # only for who watches
-                self.folder.set_status("running", done, safe=False)
+            with suppress(OSError):  # the status is only for watching
+                self.folder.set_status("running", self._done, safe=False)
         if self._failure:
             self._fail()
         if self._request.asked:
             return True
         if self._writer and self._writer.is_alive():
             return False
-        rounds = self._options.checkpoint_rounds
-        wait = max(self._options.checkpoint_seconds, _PAUSES_BETWEEN * self._pause)
-        return now - self._saved_at > wait or (rounds is not None and done - self._saved_round >= rounds)
+        rounds = run.options.checkpoint_rounds
+        wait = max(run.options.checkpoint_seconds, _PAUSES_BETWEEN * self._pause)
+        return now - self._saved_at > wait or (rounds is not None and self._done - self._saved_round >= rounds)
 
     def save(self, state: RunState) -> None:
-        """Begins to write a checkpoint; if somebody asked to stop, ends the run with it."""
+        """Begins to write a checkpoint; if a stop was requested, ends the run with it."""
         self.wait()
         if not state.server["x"].isfinite().all():
-            # The checkpoint before stays the last good one; the next evaluation would say so.
+            # The last checkpoint stays; the next evaluation will say that the run diverged.
             if self._request.asked:
                 raise Stopped(f"stopped after round {state.done}, which diverged: no new checkpoint was written")
             return
@@ -111,14 +128,15 @@ class Recorder:
         self._saved_round, self._saved_at = state.done, time.monotonic()
         self._writer = threading.Thread(target=self._write, args=(snapshot,), name="fedsum-checkpoint")
         self._writer.start()
-        if self._request.asked and state.done < self._options.rounds:
+        if self._request.asked and state.done < self._rounds:
             self.wait()
             raise Stopped(f"stopped after round {state.done}; go on with: fedsum resume {self.folder.path}")
 
     def _write(self, snapshot: Snapshot) -> None:
         began = time.monotonic()
         try:
-            self.folder.save(snapshot)
+            self.folder.flush_metrics()  # a checkpoint's metrics are on the disk before it is
+            snapshot.write(self.folder.path)
             self.folder.log(f"checkpoint of round {snapshot.round} written in {time.monotonic() - began:.2f} s")
         except Exception as error:
             self._failure = error
@@ -126,7 +144,7 @@ class Recorder:
             snapshot.release()
 
     def wait(self) -> None:
-        """Until the checkpoint being written is on the disk."""
+        """Waits until the checkpoint being written is on the disk."""
         if self._writer:
             self._writer.join()
             self._writer = None
@@ -137,22 +155,27 @@ class Recorder:
         error, self._failure = self._failure, None
         reason = getattr(error, "strerror", None) or str(error)
         raise OSError(
-            f"the checkpoint of round {self._saved_round} could not be written ({reason}); the one before is kept:"
+            f"the checkpoint of round {self._saved_round} could not be written ({reason}); the previous one is kept:"
             f" make room, then go on with: fedsum resume {self.folder.path}"
         ) from error
 
-    def diverged(self, state: RunState, reason: str) -> None:
-        self.folder.log(reason)
-        self.folder.set_status("diverged", state.done, reason)
-
-    def finished(self, state: RunState, model: Any) -> None:
-        """Leaves the model and a last checkpoint."""
-        if self._finished:
-            return
-        if self._saved_round < state.done:
-            self.save(state)
-        self.wait()
-        self.folder.save_model(model)
-        (self.folder.path / checkpoint.PREVIOUS).unlink(missing_ok=True)
-        self.folder.log(f"finished after round {state.done}, {state.training:.1f} s of training")
-        self.folder.set_status("finished", state.done)
+    def _restore(self, state: RunState) -> None:
+        """Puts the newest good checkpoint into `state`, if there is one, and cuts the metrics to it."""
+        folder = self.folder.path
+        newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT
+        for path in (newest, previous):
+            if not path.exists():
+                continue
+            try:
+                checkpoint.load(path, state)
+            except ValueError as error:
+                self.folder.log(f"{path.name} cannot be used: {error}")
+                if path == previous or not previous.exists():
+                    accepted = f"{error}; no other checkpoint is good: delete {folder} to start over"
+                    raise InputError("checkpoint", str(path), accepted) from error
+                # Moved away, or the next checkpoint would make it the previous one.
+                path.replace(folder / BROKEN_CHECKPOINT)
+                continue
+            self.folder.log(f"resumed after round {state.done} from {path.name}")
+            break
+        self.folder.rewrite_metrics(state.rows)

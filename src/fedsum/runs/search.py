@@ -1,59 +1,61 @@
 """Which settings of a sweep did best."""
 
+import json
 import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError
-from .folder import METRICS
-from .recipes import Table
-from .standing import Standing, rows
-from .sweep import Planned
+from ..base.metrics import final_value, smaller_is_better
+from ..base.plain import Table
+from .run import Run
+from .sweep import PlannedRun
 
 SEED = "seed"
-_LAST = 50
 
 
 @dataclass(frozen=True)
 class Best:
-    """What a grid search found."""
+    """What a search found."""
 
     name: str
+    """the folder names of the winning settings, without the seed"""
     settings: dict[str, Any]
-    """the swept ones, but for the seed"""
+    """the swept settings but for the seed"""
     table: Table
     """all settings of one of its runs"""
     value: float
 
 
-def best(runs: Sequence[Planned], stands: Mapping[str, Standing], by: str) -> Best:
-    """The settings with the best metric: the highest accuracy, or the lowest of anything else.
+def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> Best:
+    """The settings with the best final value of a metric: the highest accuracy, or the lowest of anything else.
 
-    It is the mean over the last 50 rounds, since a single one says little where accuracy goes up and down, and over
-    seeds. Settings with which a run did not finish are out.
+    It is a mean over seeds. Settings with which a run did not finish are out.
     """
-    groups: dict[str, list[Planned]] = defaultdict(list)
-    for run in runs:
-        label = f"seed={run.chosen.get(SEED)}"
-        groups[",".join(part for part in run.name.split(",") if part != label)].append(run)
-    found = {}
-    for name, group in groups.items():
-        ends = [_end(run.folder, by) for run in group if stands[run.name].state == "finished"]
+    groups: dict[str, list[PlannedRun]] = defaultdict(list)
+    for plan in planned:
+        groups[json.dumps(_without_seed(plan.chosen), sort_keys=True, default=str)].append(plan)
+    values = {}
+    for settings, group in groups.items():
+        ends = [_final(runs[plan.name], by) for plan in group if runs[plan.name].state == "finished"]
         if len(ends) == len(group) and not any(map(math.isnan, ends)):
-            found[name] = statistics.fmean(ends)
-    if not found:
-        known = sorted({name for run in runs for name in stands[run.name].last})
+            values[settings] = statistics.fmean(ends)
+    if not values:
+        known = sorted({name for run in runs.values() for name in run.last})
         raise InputError("by", by, f"no finished run has this metric; known: {', '.join(known) or 'none'}")
-    name = (max if by.endswith("accuracy") else min)(found, key=lambda name: found[name])
-    one = groups[name][0]
-    return Best(name, {key: value for key, value in one.chosen.items() if key != SEED}, one.table, found[name])
+    winner = (min if smaller_is_better(by) else max)(values, key=lambda settings: values[settings])
+    one = groups[winner][0]
+    seed = f"{SEED}={one.chosen.get(SEED)}"
+    name = ",".join(part for part in one.name.split(",") if part != seed)
+    return Best(name, _without_seed(one.chosen), one.table, values[winner])
 
 
-def _end(folder: Path, by: str) -> float:
-    """A metric's mean over a run's last rounds."""
-    values = {row["round"]: row[by] for row in rows(folder / METRICS) if by in row}
-    return statistics.fmean([values[t] for t in values if t > max(values) - _LAST]) if values else math.nan
+def _without_seed(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in chosen.items() if key != SEED}
+
+
+def _final(run: Run, by: str) -> float:
+    return final_value({int(row["round"]): row[by] for row in run.rows if by in row})

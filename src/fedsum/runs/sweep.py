@@ -21,48 +21,51 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError, short
-from ..training.options import HOW
-from .config import SWEEP, Config, assigned
+from ..base.plain import Table
+from ..spec import SWEEP, RunSpec, assigned, display_name
+from ..training import HOW
 from .execute import execute_quietly
-from .folder import CONFIG, read_toml, refuse_difference
+from .folder import read_toml, refuse_difference
 from .interrupt import stop_requests
+from .layout import CONFIG, SWEEP_FILE
 from .pools import Pool
-from .recipes import Table
-from .standing import OVER, Standing, standing
+from .run import OVER, Run
 
-SWEEP_FILE = "sweep.toml"
-"""what a sweep's folder keeps of the file it came from"""
 _ATTEMPTS = 3
-"""times a run is begun again after its worker died under it"""
+"""how often a run is started before it counts as failed because its worker died"""
 _LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True)
-class Planned:
-    """One run of a sweep."""
+class PlannedRun:
+    """One run of a sweep, its settings parsed."""
 
     name: str
-    table: Table
+    spec: RunSpec
     folder: Path
-    chosen: dict[str, Any]
+    chosen: Mapping[str, Any]
     """the values of the swept settings"""
+    table: Table
+    """all settings as the sweep's file says them"""
 
 
-def expand(table: Mapping[str, Any], folder: Path) -> list[Planned]:
-    """All runs of a file, each checked; a file without lists is a single run in the folder itself."""
-    runs = _expanded(table, folder)
-    for run in runs:
-        Config.of(run.table)
-    return runs
+def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
+    """All runs of a file; a file without lists is a single run in the folder itself."""
+    return [
+        PlannedRun(name, RunSpec.parse(settings), folder / name, chosen, settings)
+        for name, settings, chosen in _combinations(table)
+    ]
 
 
-def _expanded(table: Mapping[str, Any], folder: Path) -> list[Planned]:
+def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, Any]]]:
+    """(name, settings, swept values) of every run, not parsed: that might read a trace."""
     base = {key: value for key, value in table.items() if key != SWEEP}
     axes = table.get(SWEEP, {})
     if not isinstance(axes, Mapping):
         raise InputError(SWEEP, axes, "a table of settings, each with a list of values")
-    choices = [_axis(key, values) for key, values in axes.items()]
-    runs: dict[str, Planned] = {}
+    keys = [name for key in axes for name in _names(key)]
+    choices = [_axis(key, values, keys) for key, values in axes.items()]
+    runs: dict[str, tuple[str, Table, dict[str, Any]]] = {}
     for combination in itertools.product(*choices):
         changed = dict(base)
         chosen: dict[str, Any] = {}
@@ -72,109 +75,120 @@ def _expanded(table: Mapping[str, Any], folder: Path) -> list[Planned]:
         name = ",".join(label for label, _ in combination)
         if name in runs:
             raise InputError(SWEEP, name, "the same values twice")
-        runs[name] = Planned(name, changed, folder / name, chosen)
+        runs[name] = name, changed, chosen
     return list(runs.values())
 
 
-def _axis(key: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
+def _names(key: str) -> list[str]:
+    return [name.strip() for name in key.split(",")]
+
+
+def _axis(key: str, values: Any, all_keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """(label, settings) of each value; a key of several names takes rows of values that go together."""
-    names = [name.strip() for name in key.split(",")]
+    names = _names(key)
     if not isinstance(values, list) or not values:
         raise InputError(f"{SWEEP}.{key}", values, "a list of at least one value")
     rows = values if len(names) > 1 else [[value] for value in values]
     for row in rows:
         if not isinstance(row, list) or len(row) != len(names):
             raise InputError(f"{SWEEP}.{key}", row, f"a list of {len(names)} values, one for each name")
-    columns = [_labels(name, [row[i] for row in rows]) for i, name in enumerate(names)]
+    columns = [_labels(name, [row[i] for row in rows], all_keys) for i, name in enumerate(names)]
     labels = [",".join(parts) for parts in zip(*columns, strict=True)]
     return [(label, dict(zip(names, row, strict=True))) for label, row in zip(labels, rows, strict=True)]
 
 
-def _labels(key: str, values: Sequence[Any]) -> list[str]:
+def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[str]:
     """Short names for the values of one setting, fit for a folder."""
+    part, _, last = key.rpartition(".")
+    part = part if last == "name" else key
     tables = [value if isinstance(value, Mapping) else {"name": value} for value in values]
-    names = [str(table.get("name", "")) for table in tables]
+    names = [display_name(part, str(table.get("name", ""))) for table in tables]
     plain = all(isinstance(value, str | Mapping) for value in values)
-    last = key.rpartition(".")[2]
+    # `seed` and `task.seed` are two settings: the last name alone is enough where no other key ends with it.
+    alone = sum(other.rpartition(".")[2] == last for other in all_keys) == 1
     labels = []
     for table, name in zip(tables, names, strict=True):
         fields = [f"{field}={value}" for field, value in table.items() if field != "name"]
-        label = name if plain else f"{last}={name}"
+        label = name if plain else f"{last if alone else key}={name}"
         # The name is enough where it tells the values apart.
         labels.append(label if names.count(name) == 1 else "-".join([label, *fields]))
     return [re.sub(r"[^A-Za-z0-9._=+-]+", "-", label)[:80] or "default" for label in labels]
 
 
 def run_all(
-    runs: Sequence[Planned],
+    runs: Sequence[PlannedRun],
     pool: Pool,
     *,
-    keep: bool = False,
+    keep_checkpoints: bool = False,
     tensorboard: bool = False,
-    on_look: Callable[[Mapping[str, Standing]], None] | None = None,
-) -> dict[str, Standing]:
-    """Runs what is not over yet, and returns how all of them stand.
+    on_look: Callable[[Mapping[str, Run]], None] | None = None,
+) -> dict[str, Run]:
+    """Runs what has no result yet, and returns how all runs stand, by name.
 
     Args:
       runs: what `expand` gave.
       pool: who does the work.
-      keep: keep the checkpoints of finished runs.
+      keep_checkpoints: keep the checkpoints of finished runs.
       tensorboard: write TensorBoard's files too.
       on_look: told every half second how the runs stand.
     """
     stands = standings(runs)
     by_name = {run.name: run for run in runs}
     waiting = deque(run.name for run in runs if stands[run.name].state not in OVER)
-    running: dict[Future[Standing], str] = {}
+    running: dict[Future[Run], str] = {}
     begun: Counter[str] = Counter()
+    options = {"shared": pool.shared, "keep_checkpoint": keep_checkpoints, "tensorboard": tensorboard}
     with pool, stop_requests() as request:
         while running or (waiting and not request.asked):
             while waiting and len(running) < pool.width and not request.asked:
                 name = waiting.popleft()
                 begun[name] += 1
                 run = by_name[name]
-                how = (pool.shared, keep, tensorboard, Path.cwd())
-                running[pool.submit(execute_quietly, run.table, run.folder, *how)] = name
-            ended = wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done
-            for future in ended:
+                # Settings travel as a table: a worker process cannot unpickle a class of the user's own file.
+                future = pool.submit(execute_quietly, run.spec.dump(), run.folder, here=Path.cwd(), **options)
+                running[future] = name
+            for future in wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
                 error = future.exception()
                 if not error:
                     stands[name] = future.result()
                 elif request.asked:
-                    stands[name] = standing(by_name[name].folder)
+                    stands[name] = Run.read(by_name[name].folder)
                 elif begun[name] < _ATTEMPTS:
-                    waiting.append(name)  # the worker is gone, not the run: what it had is in its folder
+                    waiting.append(name)  # only its worker is gone: the run goes on from its checkpoint
                 else:
                     reason = f"its worker died, {begun[name]} times now ({type(error).__name__}: {error})"
-                    stands[name] = replace(standing(by_name[name].folder), state="failed", reason=reason)
+                    stands[name] = replace(Run.read(by_name[name].folder), state="failed", reason=reason)
             if request.asked:
                 pool.ask_to_stop()
             if on_look:
-                on_look(stands | {name: standing(by_name[name].folder) for name in running.values()})
+                on_look(stands | {name: Run.read(by_name[name].folder) for name in running.values()})
     return stands
 
 
-def standings(runs: Sequence[Planned]) -> dict[str, Standing]:
-    """How all of them stand in their folders; an InputError if one of these has other settings."""
+def standings(runs: Sequence[PlannedRun]) -> dict[str, Run]:
+    """How all runs stand, by name; an InputError if the folder of one holds other settings."""
     return {run.name: _before(run) for run in runs}
 
 
-def _before(run: Planned) -> Standing:
+def _before(planned: PlannedRun) -> Run:
     """How a run stands before the sweep; a folder with other settings is refused, not skipped."""
-    if (run.folder / CONFIG).exists():
-        recorded = read_toml(run.folder / CONFIG)
-        refuse_difference(recorded, Config.of(run.table).table(recorded["schedule"]["n"]), run.folder)
-    return replace(standing(run.folder), reason="")
+    if (planned.folder / CONFIG).exists():
+        recorded, spec = read_toml(planned.folder / CONFIG), planned.spec
+        n = recorded.get("schedule", {}).get("n")
+        if spec.schedule.n is None and n is not None:
+            spec = spec.with_clients(n)
+        refuse_difference(recorded, spec.dump(), planned.folder)
+    return replace(Run.read(planned.folder), reason="")
 
 
 def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
-    """A sweep may grow in its folder, but no other moves in: figures would show both."""
+    """A sweep may grow in its folder, but another sweep is refused: figures would show both."""
     if not (folder / SWEEP_FILE).exists():
         return
     one, other = (
-        {key: value for key, value in each.items() if key not in (*HOW, SWEEP)}
-        for each in (read_toml(folder / SWEEP_FILE), table)
+        {key: value for key, value in settings.items() if key not in (*HOW, SWEEP)}
+        for settings in (read_toml(folder / SWEEP_FILE), table)
     )
     for key in [*other, *one]:
         if one.get(key) != other.get(key):
@@ -183,9 +197,8 @@ def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
 
 
 def not_begun(folder: Path) -> list[str]:
-    """The runs of a sweep's folder that have none of their own yet."""
+    """The names of a sweep's runs that have no folder yet."""
     if not (folder / SWEEP_FILE).exists():
         return []
-    # Checked when they were planned; to do it again might fetch the data of those that are over.
-    runs = _expanded(read_toml(folder / SWEEP_FILE), folder)
-    return [run.name for run in runs if not (run.folder / CONFIG).exists()]
+    names = [name for name, _, _ in _combinations(read_toml(folder / SWEEP_FILE))]
+    return [name for name in names if not (folder / name / CONFIG).exists()]

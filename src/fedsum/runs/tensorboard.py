@@ -1,38 +1,36 @@
-"""Metrics for TensorBoard, as a callback."""
+"""The observer that writes metrics for TensorBoard."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..base.checks import InputError
-from ..simulate import RoundDone
+from ..training import Observer, RoundDone, Training
 
 
-class TensorBoard:
-    """An `on_round` that writes every evaluation, tau and the active clients to FOLDER/tensorboard.
+class TensorBoard(Observer):
+    """Writes every evaluation, tau and the number of active clients to FOLDER/tensorboard.
 
     >>> import fedsum  # doctest: +SKIP
-    >>> fedsum.simulate(..., on_round=TensorBoard("runs/first"))  # doctest: +SKIP
+    >>> fedsum.simulate(..., observers=[fedsum.TensorBoard("runs/first")])  # doctest: +SKIP
     """
 
-    def __init__(self, folder: str | Path, then: Callable[[RoundDone], None] | None = None) -> None:
+    def __init__(self, folder: str | Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             accepted = "needs the extra: pip install -c constraints.txt 'fedsum[tensorboard]'"
             raise InputError("tensorboard", str(folder), accepted) from None
-        self._make, self._path, self._then = SummaryWriter, str(Path(folder) / "tensorboard"), then
-        self._writer: SummaryWriter | None = None
+        self._make, self._path = SummaryWriter, str(Path(folder) / "tensorboard")
+        self._writer: Any = None
 
-    def __call__(self, done: RoundDone) -> None:
+    def round_done(self, run: Training, done: RoundDone) -> None:
         if self._writer is None:
-            # Made now, when the folder is the run's. What was written before a resume, and comes again, is dropped.
+            # Made after the run has claimed its folder. Values that a resumed run writes again replace the old ones.
             self._writer = self._make(self._path, purge_step=done.round)
         for name, value in (done.metrics or {}).items():
             self._writer.add_scalar(name, value, done.round)
         self._writer.add_scalar("active", len(done.active), done.round)
-        if self._then:
-            self._then(done)
 
-    def close(self) -> None:
+    def closed(self) -> None:
         if self._writer is not None:
             self._writer.close()

@@ -1,5 +1,6 @@
 """What is trained."""
 
+from .data import IMAGE_SETS, at_hand
 from .interface import BaseTask
 from .partition import Partition
 from .quadratic import Quadratic
@@ -7,4 +8,15 @@ from .task import ClientData, Task
 from .transforms import Augment, Standardize
 from .vision import vision
 
-__all__ = ["Augment", "BaseTask", "ClientData", "Partition", "Quadratic", "Standardize", "Task", "vision"]
+__all__ = [
+    "IMAGE_SETS",
+    "Augment",
+    "BaseTask",
+    "ClientData",
+    "Partition",
+    "Quadratic",
+    "Standardize",
+    "Task",
+    "at_hand",
+    "vision",
+]

@@ -112,6 +112,10 @@ SOURCES = {
 }
 
 
+IMAGE_SETS = ("digits", *SOURCES)
+"""every set that `load` knows"""
+
+
 def load(name: str) -> Images:
     """The set of that name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits, which needs no files.
 

@@ -11,26 +11,9 @@ from ..base.checks import InputError, integer, real
 from ..base.keyed import Purpose, rng
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Indices = NDArray[np.int64]
-
-# Paul Tol's "muted" ten, told apart with any kind of sight; more labels than that get a scale.
-_COLOURS = (
-    "#332288",
-    "#DDCC77",
-    "#117733",
-    "#CC6677",
-    "#88CCEE",
-    "#882255",
-    "#44AA99",
-    "#999933",
-    "#AA4499",
-    "#BBBBBB",
-)
-# Bars of more clients than this are too thin for a line between them.
-_MOST_APART = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,61 +64,14 @@ class Partition:
         return np.stack([np.bincount(self.labels[part], minlength=classes) for part in self.parts])
 
     def plot(self) -> "Figure":
-        """One bar a client, as high as it has samples, one colour a label."""
+        """One bar per client, as high as it has samples, one colour per label."""
         from matplotlib.figure import Figure
 
+        from ..figures import stacked_bars
+
         figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-        stacked(figure.subplots(), self.sizes[:, None] if self.labels is None else self.counts)
+        stacked_bars(figure.subplots(), self.sizes[:, None] if self.labels is None else self.counts)
         return figure
-
-
-def stacked(ax: "Axes", counts: Indices) -> None:
-    """Draws counts [clients, labels]: one bar a client, one colour a label."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
-    from matplotlib.ticker import MaxNLocator
-
-    n, labels = counts.shape
-    colours = label_colours(labels)
-    # One outline a label instead of one rectangle a client and label: ten thousand clients draw as well.
-    edges, bottom = np.arange(n + 1) - 0.5, np.zeros(n)
-    for label in range(labels):
-        top = bottom + counts[:, label]
-        ax.stairs(top, edges, baseline=bottom, fill=True, color=colours[label], label=f"{label}")
-        bottom = top
-    if n <= _MOST_APART:
-        ax.vlines(edges, 0, bottom.max(), color="white", linewidth=1.0)
-    if 1 < labels <= len(_COLOURS):
-        # The legend in the order of the stack, so that the eye need not turn it over.
-        ax.legend(
-            *(entries[::-1] for entries in ax.get_legend_handles_labels()),
-            title="label",
-            frameon=False,
-            loc="center left",
-            bbox_to_anchor=(1.0, 0.5),
-            fontsize="small",
-            labelspacing=0.3,
-            handlelength=1.0,
-        )
-    elif labels > 1:
-        scale = ScalarMappable(Normalize(0, labels - 1), ListedColormap(colours))
-        ax.figure.colorbar(scale, ax=ax, label="label", pad=0.01)
-    ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("client")
-    ax.set_ylabel("samples")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins="auto", steps=[1, 2, 5, 10]))
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def label_colours(labels: int) -> list[str]:
-    """One for each label, as #rrggbb: told apart if there are few, a scale if there are many."""
-    if labels <= len(_COLOURS):
-        return list(_COLOURS[:labels])
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 1, labels))]
 
 
 def dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, refill: bool = False) -> Partition:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +22,20 @@ class Quadratic:
       curvature: A, [N, d, d] symmetric positive semidefinite, or [N, d] for diagonal matrices.
       centers: c, [N, d].
       noise: sigma, with E||noise||^2 = sigma^2.
+      source: the settings that made the task, if a file can say them; `random` gives them.
 
     >>> Quadratic([[1.0], [3.0]], [[0.0], [4.0]]).optimum
     tensor([3.], dtype=torch.float64)
     """
 
-    def __init__(self, curvature: ArrayLike | Tensor, centers: ArrayLike | Tensor, noise: float = 0.0) -> None:
+    def __init__(
+        self,
+        curvature: ArrayLike | Tensor,
+        centers: ArrayLike | Tensor,
+        noise: float = 0.0,
+        *,
+        source: Mapping[str, Any] | None = None,
+    ) -> None:
         A, c = _tensor("curvature", curvature), _tensor("centers", centers)
         if c.dim() != 2 or not c.numel():
             raise InputError("centers of shape", tuple(c.shape), "[N, d], at least one client and dimension")
@@ -44,7 +53,7 @@ class Quadratic:
         self.L = float(eigenvalues.max())
         self.optimum = torch.linalg.lstsq(A.mean(0), (A @ c[..., None]).mean(0), driver="gelsd").solution[:, 0]
         self.curvature, self.centers = A, c
-        self.recipe: dict[str, Any] | None = None
+        self.source = source
 
     @classmethod
     def random(cls, n: int, d: int, *, noise: float = 0.0, spread: float = 1.0, seed: int = 0) -> "Quadratic":
@@ -64,9 +73,8 @@ class Quadratic:
         q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
         A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)
         centers = spread * draw.standard_normal((n, d))
-        instance = cls((A + A.transpose(0, 2, 1)) / 2, centers, noise)
-        instance.recipe = {"name": "quadratic", "n": n, "d": d, "noise": noise, "spread": spread, "seed": seed}
-        return instance
+        source = {"name": "quadratic", "n": n, "d": d, "noise": noise, "spread": spread, "seed": seed}
+        return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise, source=source)
 
     @property
     def n(self) -> int:

@@ -1,7 +1,7 @@
 """Bring your own: any torch module, any loss, any clients' data."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,7 +55,9 @@ class Task:
       augment: random crops and flips of training images, drawn from the run's keyed randomness.
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
         their samples), or N numbers that sum to 1.
-      gradient_norm: report the squared norm of the full gradient too, at the cost of an epoch an evaluation.
+      gradient_norm: report the squared norm of the full gradient too, at the cost of one epoch per evaluation.
+      source: the settings that made the task, if a file can say them, so that a run can be resumed from its folder
+        alone; `vision` gives them.
 
     >>> data = [(torch.randn(20, 3), torch.randint(2, (20,))) for _ in range(5)]
     >>> task = Task(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data)
@@ -74,6 +76,7 @@ class Task:
         augment: Augment | None = None,
         weights: str | ArrayLike | None = None,
         gradient_norm: bool = False,
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         data = client_data if isinstance(client_data, ClientData) else _joined(list(client_data))
         _check_data(data, test_data)
@@ -93,8 +96,7 @@ class Task:
         self._scale64 = _scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _CALM for module in self._training.modules())
-        self.recipe: dict[str, Any] | None = None
-        """how a file says this task, if one can"""
+        self.source = source
         self._refuse_batch_statistics()
 
     @property

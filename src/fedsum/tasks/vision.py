@@ -65,9 +65,13 @@ def vision(
     >>> task.n, task.d
     (20, 4810)
     """
+    settings = {key: value for key, value in locals().items() if key not in ("name", "clients")}
     images = data.load(name)
     split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
-    task = Task(
+    # A column's values make the clients: a file then leaves `clients` out. A function cannot be said by a file.
+    n = None if partition in images.columns else split.n
+    source = None if callable(model) else {"name": name, "clients": n, **settings}
+    return Task(
         _model(images, model, init),
         F.cross_entropy,
         ClientData(images.train_inputs, images.train_targets, split),
@@ -76,23 +80,8 @@ def vision(
         augment=None if augment is None else _choice("augment", augment, _AUGMENT),
         weights=weights,
         gradient_norm=gradient_norm,
+        source=source,
     )
-    if not callable(model):
-        task.recipe = {
-            "name": name,
-            "clients": None if partition in images.columns else task.n,
-            "alpha": alpha,
-            "partition": partition,
-            "model": model,
-            "init": init,
-            "augment": augment,
-            "weights": weights,
-            "gradient_norm": gradient_norm,
-            "refill": refill,
-            "shards_per_client": shards_per_client,
-            "seed": seed,
-        }
-    return task
 
 
 def _partition(

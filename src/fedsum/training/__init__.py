@@ -1,1 +1,28 @@
 """The training core: options, state, one round, the loop over rounds, observers, history. It knows no folder."""
+
+from .history import History
+from .observer import Callback, Observer, RoundDone, Training
+from .options import HOW, OPTIONS, Options
+from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
+from .round import play_round
+from .state import RunState
+from .train import train
+
+__all__ = [
+    "HOW",
+    "OPTIONS",
+    "Callback",
+    "History",
+    "InverseSqrt",
+    "Observer",
+    "Options",
+    "PerRound",
+    "Rate",
+    "RoundDone",
+    "RunState",
+    "Training",
+    "parse_rate",
+    "play_round",
+    "rate_values",
+    "train",
+]

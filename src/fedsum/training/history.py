@@ -21,17 +21,19 @@ class History:
 
     task: BaseTask
     label: str
-    """the algorithm's name"""
+    """what the algorithm is called in tables and figures"""
     rows: list[dict[str, float]]
-    """one for each evaluation; `metrics` is the same as a table"""
+    """one row per evaluation; `metrics` is the same as a table"""
     server: State
     clients: Mapping[int, State]
     """the state of every client ever active, by id"""
     memory: Mapping[int, State]
-    """what the server keeps of every client ever active, by id"""
+    """the server's memory of every client ever active, by id"""
     delays: Delays
     diverged: int | None = None
     """the round by which the loss was no longer finite, if that happened; the run stopped there"""
+    reason: str = ""
+    """why the run diverged, and which learning rates theory suggests"""
 
     @property
     def x(self) -> Tensor:
@@ -40,7 +42,7 @@ class History:
 
     @property
     def metrics(self) -> "pd.DataFrame":
-        """A row for each evaluation: round (rounds done), train_loss, communication, bytes, tau, seconds, ..."""
+        """One row per evaluation: round (rounds done), train_loss, communication, bytes, tau, seconds, ..."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)
@@ -51,7 +53,7 @@ class History:
 
     def plot(self) -> "Figure":
         """Train loss over rounds, with test accuracy or error where the task has them."""
-        from ..report.figures import curves
+        from ..figures import curves
 
         columns = [c for c in ("train_loss", "test_accuracy", "error") if c in self.rows[0]]
         return curves({self.label: self.metrics}, columns)

@@ -1,95 +1,182 @@
-"""What a run is told besides its task, algorithm and schedule: one documented field each, checked at the door."""
+"""What a run is told besides its task, algorithm and schedule.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+Each option's name, type, default, check and documentation stand here and nowhere else: files, `--set`,
+`fedsum settings` and the tables of the documentation come from this list.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Literal
 
 import torch
 
 from ..algorithms import Round
 from ..base.checks import InputError, integer, keep, nearest, real
 from ..base.checks import seed as check_seed
+from ..base.plain import Table
 from ..engine import ENGINES
+from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+Check = Callable[[str, Any], Any]
+"""of the option's name and value: the value as it is kept, or an InputError"""
 
 
-def _doc(symbol: str, doc: str) -> dict[str, str]:
-    return {"symbol": symbol, "doc": doc}
+def _option(
+    doc: str,
+    check: Check,
+    *,
+    symbol: str = "",
+    default: Any = MISSING,
+    parse: Callable[[Any], Any] | None = None,
+    changes_result: bool = True,
+) -> Any:
+    """A field of Options.
+
+    Args:
+      doc: one line for people.
+      check: applied to every value, wherever it comes from.
+      symbol: the paper's.
+      default: none: the option is required.
+      parse: from what a TOML file holds to the value; the value itself if not given.
+      changes_result: whether the run's result depends on it, beyond rounding.
+    """
+    metadata = {"doc": doc, "check": check, "symbol": symbol, "parse": parse, "changes_result": changes_result}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def _whole(low: int) -> Check:
+    return lambda name, value: integer(name, value, low=low)
+
+
+def _positive(name: str, value: Any) -> float:
+    return real(name, value, above=0)
+
+
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _one_of(*accepted: str) -> Check:
+    def check(name: str, value: Any) -> Any:
+        if value not in accepted:
+            raise InputError(name, value, nearest(str(value), accepted))
+        return value
+
+    return check
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(name, value, "true or false")
+    return value
+
+
+def _dtype(name: str, value: Any) -> torch.dtype:
+    if not (isinstance(value, torch.dtype) and value.is_floating_point):
+        raise InputError(name, value, "torch.float32 or torch.float64")
+    return value
+
+
+def _parse_dtype(name: Any) -> torch.dtype:
+    if not isinstance(name, str) or name not in DTYPES:
+        raise InputError("dtype", name, nearest(str(name), DTYPES))
+    return DTYPES[name]
+
+
+def _device(name: str, value: Any) -> str | torch.device:
+    if not isinstance(value, str | torch.device):
+        raise InputError(name, value, "'auto', 'cpu', 'cuda', or a torch device")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The settings of simulate(), as files and `--set` name them."""
 
-    rounds: int = field(metadata=_doc("T", "rounds of training"))
-    local_steps: int = field(metadata=_doc("K", "local steps of each active client"))
-    eta_l: float | Callable[[int], float] = field(
-        metadata=_doc("eta_l", "local learning rate, a number or a function of the round")
+    rounds: int = _option("rounds of training", _whole(1), symbol="T")
+    local_steps: int = _option("local steps per active client and round", _whole(1), symbol="K")
+    eta_l: Rate = _option(
+        "local learning rate, a number or a function of the round", check_rate, symbol="eta_l", parse=parse_rate
     )
-    eta_g: float = field(default=1.0, metadata=_doc("eta_g", "global learning rate"))
-    batch_size: int = field(default=128, metadata=_doc("", "samples a gradient"))
-    seed: int = field(default=0, metadata=_doc("", "of initial weights, schedule and batches"))
-    eval_every: int = field(
-        default=10, metadata=_doc("", "evaluate after every so many rounds, before the first and after the last")
+    eta_g: float = _option("global learning rate", _positive, symbol="eta_g", default=1.0)
+    batch_size: int = _option("samples per gradient", _whole(1), default=128)
+    seed: int = _option("of initial weights, schedule and batches", lambda _, value: check_seed(value), default=0)
+    eval_every: int = _option(
+        "rounds between evaluations; the first and the last model are always evaluated", _whole(1), default=10
     )
-    eval_last: int = field(default=0, metadata=_doc("", "evaluate each of the last so many rounds too"))
-    eval_model: Literal["server", "clients"] | None = field(
+    eval_last: int = _option("also evaluate after each of the last `eval_last` rounds", _whole(0), default=0)
+    eval_model: Literal["server", "clients"] | None = _option(
+        "'server', or 'clients' for the mean of all N clients' models; default: the algorithm's own choice",
+        _optional(_one_of("server", "clients")),
         default=None,
-        metadata=_doc(
-            "", "'server', or 'clients' for the mean of all N models; default: as the algorithm's authors do"
-        ),
     )
-    dtype: torch.dtype = field(default=torch.float32, metadata=_doc("", "of all vectors: float32 or float64"))
-    precision: Literal["fp32", "tf32"] = field(
-        default="fp32", metadata=_doc("", "on CUDA: 'fp32', or 'tf32' for rounded factors")
+    dtype: torch.dtype = _option(
+        "of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )
-    deterministic: bool = field(
-        default=False, metadata=_doc("", "on CUDA: the same bits for the same seed, at some cost")
+    precision: Literal["fp32", "tf32"] = _option(
+        "on CUDA: 'fp32' (exact), or 'tf32' (factors rounded to 10 bits, faster)",
+        _one_of("fp32", "tf32"),
+        default="fp32",
     )
-    engine: str = field(default="auto", metadata=_doc("", "'auto', 'loop', 'batched' or 'workers'"))
-    device: str | torch.device = field(default="auto", metadata=_doc("", "'auto', 'cpu', 'cuda' or a torch device"))
-    checkpoint_rounds: int | None = field(
-        default=None, metadata=_doc("", "with a folder: a checkpoint every so many rounds")
+    deterministic: bool = _option("on CUDA: the same bits for the same seed, at some cost", _boolean, default=False)
+    engine: str = _option(
+        "'auto', 'loop', 'batched' (stacked clients) or 'workers' (CPU processes); all give the same result",
+        _one_of(*ENGINES),
+        default="auto",
+        changes_result=False,
     )
-    checkpoint_seconds: float = field(
-        default=60.0, metadata=_doc("", "with a folder: a checkpoint every so many seconds")
+    device: str | torch.device = _option(
+        "'auto', 'cpu', 'cuda' or a torch device", _device, default="auto", changes_result=False
+    )
+    checkpoint_rounds: int | None = _option(
+        "with a folder: rounds between checkpoints", _optional(_whole(1)), default=None, changes_result=False
+    )
+    checkpoint_seconds: float = _option(
+        "with a folder: seconds between checkpoints", _positive, default=60.0, changes_result=False
     )
 
     def __post_init__(self) -> None:
-        keep(
-            self,
-            rounds=integer("rounds", self.rounds, low=1),
-            local_steps=integer("local_steps", self.local_steps, low=1),
-            batch_size=integer("batch_size", self.batch_size, low=1),
-            seed=check_seed(self.seed),
-            eval_every=integer("eval_every", self.eval_every, low=1),
-            eval_last=integer("eval_last", self.eval_last, low=0),
-            eta_g=real("eta_g", self.eta_g, above=0),
-        )
-        if not callable(self.eta_l):
-            keep(self, eta_l=real("eta_l", self.eta_l, above=0))
-        if self.eval_model not in (None, "server", "clients"):
-            raise InputError("eval_model", self.eval_model, "'server', 'clients' or None")
-        if not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
-            raise InputError("dtype", self.dtype, "torch.float32 or torch.float64")
-        if self.engine not in ENGINES:
-            raise InputError("engine", self.engine, nearest(str(self.engine), ENGINES))
-        if self.precision not in ("fp32", "tf32"):
-            raise InputError("precision", self.precision, "'fp32' or 'tf32'")
-        if not isinstance(self.deterministic, bool):
-            raise InputError("deterministic", self.deterministic, "true or false")
-        if self.checkpoint_rounds is not None:
-            keep(self, checkpoint_rounds=integer("checkpoint_rounds", self.checkpoint_rounds, low=1))
-        keep(self, checkpoint_seconds=real("checkpoint_seconds", self.checkpoint_seconds, above=0))
+        keep(self, **{option.name: option.metadata["check"](option.name, self[option.name]) for option in OPTIONS})
+        if isinstance(self.eta_l, PerRound) and len(self.eta_l.values) < self.rounds:
+            raise InputError("eta_l", f"{len(self.eta_l.values)} values", f"one value for each of {self.rounds} rounds")
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> "Options":
+        """From what a file says; `dump` is the inverse."""
+        names = [option.name for option in OPTIONS]
+        for name, value in table.items():
+            if name not in names:
+                raise InputError(name, value, f"no such setting; {nearest(name, names)}")
+        for option in OPTIONS:
+            if option.default is MISSING and option.name not in table:
+                raise InputError(option.name, None, "is required")
+        parsers = {option.name: option.metadata["parse"] for option in OPTIONS}
+        return cls(**{name: parsers[name](value) if parsers[name] else value for name, value in table.items()})
+
+    def dump(self) -> Table:
+        """In types that TOML has."""
+        table: Table = {}
+        for option in OPTIONS:
+            value = self[option.name]
+            if isinstance(value, torch.dtype | torch.device):
+                value = str(value).removeprefix("torch.")
+            if option.name == "eta_l":
+                value = dump_rate(value, self.rounds)
+            if value is not None:
+                table[option.name] = value
+        return table
 
     def record(self, t: int, N: int) -> Round:
         """What everyone knows in round t."""
-        rate = real(f"eta_l({t})", self.eta_l(t), above=0) if callable(self.eta_l) else float(self.eta_l)
+        rate = _positive(f"eta_l({t})", self.eta_l(t)) if callable(self.eta_l) else float(self.eta_l)
         return Round(t=t, N=N, K=self.local_steps, eta_l=rate, eta_g=float(self.eta_g))
 
     def evaluates(self, done: int) -> bool:
-        """Whether the model is judged after `done` rounds."""
+        """Whether the model is evaluated after `done` rounds."""
         return done % self.eval_every == 0 or done == self.rounds or done > self.rounds - self.eval_last
 
     def torch_device(self) -> torch.device:
@@ -104,5 +191,6 @@ class Options:
         return device
 
 
-HOW = ("engine", "device", "checkpoint_rounds", "checkpoint_seconds")
-"""Options that say how a run is computed and kept, and change nothing of its result beyond rounding."""
+OPTIONS: tuple[Field[Any], ...] = fields(Options)
+HOW = tuple(option.name for option in OPTIONS if not option.metadata["changes_result"])
+"""options that say how a run is computed and kept; they change nothing of its result beyond rounding"""

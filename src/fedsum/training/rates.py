@@ -1,11 +1,15 @@
-"""Learning rates that change with the round: what a file can say, and what a resumed run can compare."""
+"""Local learning rates that change with the round, and how a file says them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.checks import InputError, integer, keep, real
+from ..base.plain import bounded, plain
+from ..base.registry import build, refuse_digest, split
+
+Rate = float | Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -14,7 +18,7 @@ class InverseSqrt:
 
     Args:
       eta_0: rate of round 0.
-      over: rounds until it has fallen by a factor of sqrt(2).
+      over: rounds until the rate has fallen by a factor of sqrt(2).
 
     >>> InverseSqrt(0.01)(30)
     0.005
@@ -32,7 +36,7 @@ class InverseSqrt:
 
 @dataclass(frozen=True)
 class PerRound:
-    """A value for each round: how any other function of the round is written down.
+    """One value per round: how any other function of the round is written down.
 
     >>> PerRound([0.1, 0.05])(1)
     0.05
@@ -42,7 +46,8 @@ class PerRound:
 
     def __post_init__(self) -> None:
         if isinstance(self.values, str) or not isinstance(self.values, Sequence) or not self.values:
-            raise InputError("values", self.values, "a list with a value for each round")
+            raise InputError("values", self.values, "a list with one value per round")
+        keep(self, values=list(self.values))
 
     def __call__(self, t: int) -> Any:
         integer("round", t, low=0, high=len(self.values) - 1, high_name="rounds written down")
@@ -50,3 +55,36 @@ class PerRound:
 
 
 RATES: dict[str, type[Any]] = {cls.__name__: cls for cls in (InverseSqrt, PerRound)}
+
+
+def parse_rate(table: Any, field: str = "eta_l") -> Any:
+    """A rate as a file says it: a number, a list with one value per round, or a table with a name and fields."""
+    if isinstance(table, list):
+        return PerRound([real(field, value, above=0) for value in table])
+    if not isinstance(table, Mapping):
+        return table  # a number, or what the option's check refuses
+    refuse_digest(field, table)
+    name, fields = split(field, table)
+    return build(field, RATES, name, fields)
+
+
+def dump_rate(rate: Rate, rounds: int) -> Any:
+    """The inverse of `parse_rate`; a function without a name by its values over the run's rounds."""
+    if isinstance(rate, PerRound):
+        values = plain(rate.values, rounds)
+        return values if isinstance(values, dict) else bounded({"name": "PerRound", "values": values}, values)
+    if isinstance(rate, InverseSqrt):
+        return {"name": "InverseSqrt", **asdict(rate)}
+    return plain(rate, rounds)
+
+
+def rate_values(table: Any, rounds: int) -> list[float]:
+    """The rate of every round, of a rate as a file says it: two rates are the same if these are."""
+    rate = parse_rate(table)
+    return [float(rate(t)) for t in range(rounds)] if callable(rate) else [float(rate)] * rounds
+
+
+def check_rate(field: str, rate: Any) -> Rate:
+    if callable(rate):
+        return rate  # type: ignore[no-any-return]  # its values are checked round by round
+    return real(field, rate, above=0)

@@ -1,4 +1,4 @@
-"""A run's settings as a file says them: typed, checked, complete.
+"""Settings as TOML files: reading, including, changing with `--set`.
 
     rounds = 2000
     local_steps = 10
@@ -14,93 +14,18 @@ import copy
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
+from ..base.checks import InputError
+from ..base.plain import Table
 
-from ..algorithms import Algorithm
-from ..base.checks import InputError, integer, nearest
-from ..participation import Schedule
-from ..tasks import BaseTask
-from ..training.options import DTYPES, Options
-from . import recipes
-from .recipes import Table
-
-PARTS = ("task", "algorithm", "schedule")
-KEYS = (*PARTS, *(field.name for field in fields(Options)))
 SWEEP = "sweep"
-"""lists of values, every combination a run"""
-ENVIRONMENT = "environment"
-"""what a run's folder notes besides, and nobody has to repeat"""
+"""the table of lists of values: every combination is a run"""
 _DEEPEST = 8
 
 
-@dataclass(frozen=True)
-class Config:
-    """Everything that is needed to begin a run, checked as far as it can be without loading data."""
-
-    task: Table
-    algorithm: Algorithm
-    schedule: Table
-    options: Options
-
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> "Config":
-        """From a table as a file holds it."""
-        for key in table:
-            if key not in (*KEYS, ENVIRONMENT):
-                raise InputError(key, table[key], f"no such setting; {nearest(key, KEYS)}")
-        missing = [key for key in PARTS if key not in table]
-        given = {key: value for key, value in table.items() if key not in (*PARTS, ENVIRONMENT)}
-        missing += [key for key in ("rounds", "local_steps", "eta_l") if key not in given]
-        if missing:
-            raise InputError(missing[0], None, "is required")
-        rounds = given["rounds"] if isinstance(given["rounds"], int) else 0  # else Options refuses it
-        given["eta_l"] = recipes.to_rate(given["eta_l"], rounds)
-        if "dtype" in given:
-            given["dtype"] = _dtype(given["dtype"])
-        config = cls(table["task"], recipes.to_algorithm(table["algorithm"]), table["schedule"], Options(**given))
-        n = recipes.clients_of(config.task)
-        if n is not None:
-            recipes.to_schedule(config.schedule, integer("task: clients", n, low=1))
-        return config
-
-    def table(self, n: int) -> Table:
-        """What `described` would say of the run, without making its task of n clients."""
-        schedule = self.make_schedule(n)
-        return _described(recipes.complete_task(self.task), self.algorithm, schedule, self.options)
-
-    def make_task(self) -> BaseTask:
-        return recipes.to_task(self.task)
-
-    def make_schedule(self, n: int) -> Schedule:
-        return recipes.to_schedule(self.schedule, n)
-
-
-def described(task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> Table:
-    """The table of a run that was put together in Python: what its folder keeps, and compares."""
-    return _described(recipes.of_task(task), algorithm, schedule, options)
-
-
-def _described(task: Table, algorithm: Algorithm, schedule: Schedule, options: Options) -> Table:
-    table: Table = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if isinstance(value, torch.dtype | torch.device):
-            value = str(value).removeprefix("torch.")
-        if field.name == "eta_l":
-            value = recipes.of_rate(value, options.rounds)
-        if value is not None:
-            table[field.name] = value
-    table["task"] = task
-    table["algorithm"] = recipes.of_algorithm(algorithm, options.rounds)
-    table["schedule"] = recipes.of_schedule(schedule, options.rounds, options.seed)
-    return table
-
-
-def read(path: Path) -> Table:
+def read_settings(path: Path) -> Table:
     """A TOML file with what it includes; paths in `include` are relative to the file."""
     return _read(Path(path), 0)
 
@@ -184,10 +109,10 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> Table:
 
 
 def _refuse_swept(table: Mapping[str, Any], key: str, text: str) -> None:
-    """A setting that every run of the sweep would overwrite is not one that was changed."""
+    """Refuses a setting that every run of the sweep would overwrite."""
     axes = table.get(SWEEP)
     for axis in axes if isinstance(axes, Mapping) else ():
-        for name in (each.strip() for each in axis.split(",")):
+        for name in (part.strip() for part in axis.split(",")):
             if key == name or key.startswith(f"{name}."):
                 way = f"--set 'sweep.{name if name == axis and '.' not in axis else json.dumps(axis)}=[...]'"
                 raise InputError(key, text, f"the sweep has values of its own for {name}; change them with {way}")
@@ -200,7 +125,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _dtype(name: Any) -> torch.dtype:
-    if not isinstance(name, str) or name not in DTYPES:
-        raise InputError("dtype", name, nearest(str(name), DTYPES))
-    return DTYPES[name]
+def toml_text(table: Table) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(table)

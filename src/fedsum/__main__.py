@@ -1,0 +1,5 @@
+"""`python -m fedsum` is the command `fedsum`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,55 @@
+"""fedsum demo"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..base.checks import InputError, integer, nearest
+from ..base.metrics import LABELS
+from ..experiments import DEMOS
+from ..training import RoundDone
+from .console import QUIET, Json, err, figure, out, print_json, print_path
+
+
+def demo(
+    name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="What to train.")] = "digits",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
+    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-demo.png"),
+    as_json: Json = False,
+) -> None:
+    """FedAvg and its rivals on clients that disagree, under biased participation: a table and a picture."""
+    from ..figures import check_path, curves, save
+
+    if name not in DEMOS:
+        raise InputError("demo", name, nearest(name, DEMOS))
+    chosen = DEMOS[name]
+    T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
+    check_path(picture)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[seen]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=err, **QUIET) as progress:
+        bars = {label: progress.add_task(label, total=T, seen="") for label in chosen.algorithms}
+
+        def on_round(label: str, done: RoundDone) -> None:
+            progress.advance(bars[label])
+            if done.metrics:
+                seen = "  ".join(f"{LABELS[c]} {figure(c, done.metrics[c])}" for c in chosen.columns)
+                progress.update(bars[label], seen=seen)
+
+        histories = chosen.run(T, on_round)
+    path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
+    if as_json:
+        print_json({"picture": str(path), "runs": {label: history.rows[-1] for label, history in histories.items()}})
+        return
+    table = Table(title=chosen.title, caption=f"after {T} rounds")
+    table.add_column("algorithm")
+    for head in (*(LABELS[c] for c in chosen.columns), LABELS["communication"], "seconds"):
+        table.add_column(head, justify="right")
+    for label, history in histories.items():
+        last = history.rows[-1]
+        seen = [figure(column, last[column]) for column in chosen.columns]
+        table.add_row(label, *seen, f"{last['communication']:,}", f"{last['seconds']:.1f}")
+    out.print(table)
+    print_path("picture", path)

@@ -1,0 +1,34 @@
+"""fedsum list"""
+
+import dataclasses
+
+from rich.table import Table
+
+from ..algorithms import ALGORITHMS, card
+from .console import Json, out, print_json
+
+
+def list_algorithms(as_json: Json = False) -> None:
+    """Every algorithm: what it sends and what it keeps, as counted from its own messages."""
+    cards = [card(cls()) for cls in ALGORITHMS.values()]
+    if as_json:
+        print_json([dataclasses.asdict(c) for c in cards])
+        return
+    table = Table(
+        title="Algorithms",
+        caption="vectors of the model's size; (scalars) in brackets; memory: on the server",
+    )
+    heads = ("algorithm", "down", "up", "client keeps", "server keeps", "memory per client", "summable")
+    for head in heads:
+        table.add_column(head)
+    for c in cards:
+        table.add_row(
+            c.label,
+            f"{c.vectors_down}: {' '.join(c.down)}",
+            f"{c.vectors_up}: {' '.join(c.up)}",
+            " ".join(c.client_state) or "-",
+            " ".join(c.server_state),
+            " ".join(c.server_memory) or "-",
+            "yes" if c.summable else "no",
+        )
+    out.print(table)

@@ -1,0 +1,51 @@
+"""fedsum reproduce NAME"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..base.checks import integer
+from ..experiments import EXPERIMENTS, experiment
+from ..runs import best
+from ..spec import SWEEP, with_settings
+from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, Set
+from .console import Json, out, print_path
+from .running import run_table
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}.")],
+    scale: Annotated[str, typer.Option(help="'full', as in the paper; or 'small', minutes on a laptop.")] = "full",
+    rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds: 0, 1, ...")] = 1,
+    settings: Set = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Default runs/NAME, or runs/NAME-small.")] = None,
+    jobs: Jobs = 1,
+    ray: Ray = None,
+    gpus: Gpus = 0.0,
+    keep: Keep = False,
+    tensorboard: Board = False,
+    as_json: Json = False,
+) -> None:
+    """Do the runs of one of the paper's figures that are missing, and draw it: figures and a page to explore."""
+    from ..experiments import drawing
+
+    table, figure = experiment(name, scale)
+    if rounds is not None:
+        table["rounds"] = rounds
+    table[SWEEP]["seed"] = list(range(integer("seeds", seeds, low=1)))
+    table = with_settings(table, settings or [])
+    folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
+    if figure.get("bars"):
+        drawn = drawing.draw_partitions(table, figure["title"], folder)
+    else:
+        planned, runs = run_table(table, folder, HowToRun(jobs, ray, gpus, keep, tensorboard, as_json))
+        drawn = drawing.draw(folder, figure)
+        if name == "grid" and not as_json:
+            for task in table[SWEEP]["task.name"]:
+                chosen = best([run for run in planned if run.chosen["task.name"] == task], runs, "test_accuracy")
+                out.print(f"best for {task}: {chosen.name}", highlight=False)
+    if not as_json:
+        for path in drawn:
+            print_path("drawn", path)

@@ -1,0 +1,25 @@
+"""fedsum resume FOLDER"""
+
+from ..base.checks import InputError
+from ..runs import CONFIG, SWEEP_FILE, read_toml
+from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, RunsFolder
+from .console import Json
+from .running import run_table
+
+
+def resume(
+    folder: RunsFolder,
+    jobs: Jobs = 1,
+    ray: Ray = None,
+    gpus: Gpus = 0.0,
+    keep: Keep = False,
+    tensorboard: Board = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run or a sweep that was stopped, interrupted or failed."""
+    for name in (CONFIG, SWEEP_FILE):
+        if (folder / name).exists():
+            how = HowToRun(jobs, ray, gpus, keep, tensorboard, as_json)
+            run_table(read_toml(folder / name), folder, how)
+            return
+    raise InputError("folder", str(folder), f"a folder with a {CONFIG} or a {SWEEP_FILE}")

@@ -1,0 +1,73 @@
+"""A run in this process, or a sweep in others, with progress; then how they stand. Several commands share this."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import typer
+
+from ..base.plain import Table
+from ..runs import (
+    SWEEP_FILE,
+    LocalPool,
+    PlannedRun,
+    Pool,
+    RayPool,
+    Run,
+    Stopped,
+    TensorBoard,
+    execute,
+    expand,
+    refuse_another,
+    run_all,
+    standings,
+)
+from ..spec import SWEEP, toml_text
+from .arguments import HowToRun
+from .console import err, print_json
+from .progress import RunProgress, SweepProgress
+from .standing import print_run, print_runs, summary
+
+INTERRUPTED, FAILED = 130, 1
+"""exit codes"""
+
+
+def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRun], dict[str, Run]]:
+    """Does the run or the sweep of these settings, prints how it stands, and returns the runs by name."""
+    planned = expand(table, folder)
+    if not table.get(SWEEP):
+        runs = {planned[0].name: _run_one(planned[0], how.tensorboard)}
+        if not how.as_json:
+            print_run(runs[planned[0].name])
+    else:
+        standings(planned)  # refused before anything is written or started
+        refuse_another(table, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SWEEP_FILE).write_text(toml_text(table))
+        pool: Pool = RayPool(how.ray, how.gpus) if how.ray else LocalPool(how.jobs)
+        started = time.monotonic()
+        with SweepProgress(planned) as progress:
+            runs = run_all(
+                planned, pool, keep_checkpoints=how.keep_checkpoints, tensorboard=how.tensorboard, on_look=progress
+            )
+        if not how.as_json:
+            print_runs(folder, runs, f", {time.monotonic() - started:.0f} s")
+    if how.as_json:
+        print_json({name: summary(run) for name, run in runs.items()})
+    if any(run.state in ("stopped", "interrupted", "new") for run in runs.values()):
+        err.print(f"go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
+        raise typer.Exit(INTERRUPTED)
+    if any(run.state == "failed" for run in runs.values()):
+        raise typer.Exit(FAILED)
+    return planned, runs
+
+
+def _run_one(planned: PlannedRun, tensorboard: bool) -> Run:
+    spec, folder = planned.spec, planned.folder
+    progress = RunProgress(spec.algorithm.label, spec.options.rounds, Run.read(folder))
+    try:
+        with suppress(Stopped):  # the folder's status says it, and the command prints it
+            execute(spec, folder, observers=[progress, *([TensorBoard(folder)] if tensorboard else [])])
+    finally:
+        progress.closed()  # also if the run was refused before it began
+    return Run.read(folder)

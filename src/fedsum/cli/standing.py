@@ -1,0 +1,65 @@
+"""How runs stand, as tables for people and as JSON."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as Printed
+
+from ..base.metrics import LABELS
+from ..runs import Run
+from ..spec import ENVIRONMENT
+from .console import figure, out
+from .progress import WATCHED
+
+_LONGEST = 80
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """For JSON."""
+    return {"state": run.state, "round": run.round, "reason": run.reason, "last": run.last}
+
+
+def print_run(run: Run) -> None:
+    """One run: state, last evaluation, settings, environment."""
+    printed = Printed(title=str(run.folder), show_header=False)
+    reason = run.reason.removeprefix(f"{run.state} ")
+    printed.add_row("state", run.state + (f": {reason}" if reason else ""))
+    of = f" of {run.config['rounds']}" if "rounds" in run.config else ""
+    printed.add_row("rounds done", f"{run.round}{of}")
+    for name, value in run.last.items():
+        if name != "round":
+            printed.add_row(LABELS.get(name, name), f"{value:,}" if isinstance(value, int) else f"{value:.6g}")
+    printed.add_section()
+    for key, value in run.config.items():
+        if key != ENVIRONMENT:
+            printed.add_row(key, _short(value))
+    printed.add_section()
+    for key, value in run.config.get(ENVIRONMENT, {}).items():
+        printed.add_row(key, str(value))
+    out.print(printed)
+
+
+def print_runs(folder: Path, runs: dict[str, Run], took: str = "") -> None:
+    """All runs of a sweep, one row per run."""
+    finished = sum(run.state == "finished" for run in runs.values())
+    printed = Printed(title=str(folder), caption=f"{finished} of {len(runs)} runs finished{took}")
+    shown = [name for name in WATCHED if any(name in run.last for run in runs.values())]
+    for head in ("run", "state", "round"):
+        printed.add_column(head, overflow="fold")
+    for head in (*(LABELS.get(name, name) for name in shown), "seconds"):
+        printed.add_column(head, justify="right")
+    for name, run in runs.items():
+        cells = [figure(column, run.last[column]) if column in run.last else "-" for column in shown]
+        seconds = f"{run.last['seconds']:.1f}" if "seconds" in run.last else "-"
+        printed.add_row(name, run.state, str(run.round), *cells, seconds)
+    out.print(printed)
+    for name, run in runs.items():
+        if run.reason:
+            out.print(f"{name}: {run.state}: {run.reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {_short(item)}" for key, item in value.items())
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

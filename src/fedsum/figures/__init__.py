@@ -1,0 +1,18 @@
+"""Drawing from plain tables and arrays: what History, Partition and the report share. Nothing here reads a run."""
+
+from .bars import label_colours, stacked_bars
+from .curves import curves
+from .raster import participation_figure
+from .saving import check_path, save
+from .style import COLOURS, wrapped
+
+__all__ = [
+    "COLOURS",
+    "check_path",
+    "curves",
+    "label_colours",
+    "participation_figure",
+    "save",
+    "stacked_bars",
+    "wrapped",
+]

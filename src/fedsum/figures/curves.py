@@ -1,0 +1,42 @@
+"""Metrics over rounds. Drawn without pyplot, so that nothing global is touched."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..base.metrics import LABELS
+from .style import COLOURS, label_axes, wrapped
+
+_STYLES = ("-", "-", "--", ":", "-.")
+_LOGARITHMIC = ("error", "train_loss")
+
+
+def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str = "") -> Figure:
+    """One panel per column, one curve per run, over rounds.
+
+    Args:
+      runs: a table of metrics per label, with a column `round`.
+      columns: the metrics to draw.
+      title: above all panels.
+    """
+    figure = Figure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
+    for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
+        for number, (label, metrics) in enumerate(runs.items()):
+            # Curves of the FedSUM family coincide: thinner, dashed lines on top let the ones below show through.
+            ax.plot(
+                metrics["round"],
+                metrics[column],
+                label=label,
+                color=COLOURS[number % len(COLOURS)],
+                linestyle=_STYLES[number % len(_STYLES)],
+                linewidth=max(1.4, 2.6 - 0.4 * number),
+            )
+        if column in _LOGARITHMIC:
+            ax.set_yscale("log")
+        label_axes(ax, "round", LABELS.get(column, column))
+        if len(runs) > 1:
+            ax.legend(frameon=False)
+    if title:
+        figure.suptitle(wrapped(title, figure.get_figwidth()))
+    return figure

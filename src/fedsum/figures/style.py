@@ -1,0 +1,22 @@
+"""Colours, titles and axes that all figures share. Colours: Okabe and Ito's, safe for colour-blind readers."""
+
+import textwrap
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+# Their yellow, the last one, is darkened: a yellow line would be lost on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00")
+
+
+def wrapped(title: str, inches: float) -> str:
+    """The title in lines that fit a figure of that width."""
+    return "\n".join(textwrap.wrap(title, int(10 * inches)))
+
+
+def label_axes(ax: Axes, x: str, y: str) -> None:
+    """Axis labels, whole numbers on the x axis, and no frame at the top and the right."""
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins="auto"))

@@ -1,0 +1,163 @@
+"""The one reader of run folders: what was asked, what was measured, how the run stands."""
+
+import csv
+import fcntl
+import io
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.checks import InputError
+from .layout import CONFIG, LOCK, METRICS, STATUS, is_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OVER = ("finished", "diverged")
+"""states of a run that has its result"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder as it is now; reading changes nothing and works at any time.
+
+    A file that is missing, half written or damaged never raises: `problem` names it.
+    """
+
+    folder: Path
+    state: str = "new"
+    """new, running, stopped, interrupted (its process is gone), failed, diverged, finished, or damaged (its config
+    cannot be read)"""
+    round: int = 0
+    """rounds done"""
+    reason: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """every setting, and the environment; empty before the run begins"""
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """one row per evaluation"""
+    problem: str = ""
+    """what is damaged in the folder, if anything"""
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Run":
+        """The run in that folder."""
+        folder = Path(folder)
+        config, bad_config = _config(folder / CONFIG)
+        rows, bad_metrics = _rows(folder / METRICS)
+        status = _status(folder / STATUS)
+        # A process that was killed before its first status leaves a config only.
+        state = str(status.get("state", "running" if config else "new"))
+        if state == "running" and not is_held(folder):
+            state = "interrupted"
+        if bad_config:
+            state = "damaged"
+        problem = bad_config or bad_metrics
+        reason = str(status.get("reason", "")) or problem
+        return cls(folder, state, status.get("round", 0), reason, config, rows, problem)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last evaluation; empty if there was none."""
+        return self.rows[-1] if self.rows else {}
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """One row per evaluation; empty, with a column `round`, if there was none."""
+        import pandas as pd
+
+        table = pd.DataFrame(self.rows) if self.rows else pd.DataFrame({"round": pd.Series(dtype=int)})
+        return table.astype({"round": int})
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+def find_runs(folder: str | Path) -> list[Path]:
+    """The folder itself if it is a run, or all runs below it at any depth, sorted."""
+    folder = Path(folder)
+    if is_run(folder):
+        return [folder]
+    return sorted(path.parent for path in folder.rglob(CONFIG) if is_run(path.parent))
+
+
+def read_runs(folder: str | Path) -> list[Run]:
+    """Every run in a folder; refuses a folder without runs, or with a run that is damaged."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError("folder", str(folder), "a folder with runs in it")
+    runs = [Run.read(path) for path in find_runs(folder)]
+    if not runs:
+        raise InputError("folder", str(folder), f"no runs in it: a run is a folder with a {CONFIG} and a {STATUS}")
+    for run in runs:
+        if run.problem:
+            raise InputError("run", str(run.folder), f"{run.problem}; mend it, or move the run away")
+    return runs
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds the folder's lock."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _config(path: Path) -> tuple[dict[str, Any], str]:
+    """The config, and what is wrong with it."""
+    if not path.exists():
+        return {}, ""
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {}, f"{path.name}: {error}"
+    for part in ("task", "algorithm", "schedule"):
+        if not isinstance(config.get(part), dict) or not isinstance(config[part].get("name"), str):
+            return {}, f"{path.name}: no table [{part}] with a name"
+    if not isinstance(config.get("rounds"), int):
+        return {}, f"{path.name}: no setting rounds"
+    return config, ""
+
+
+def _status(path: Path) -> dict[str, Any]:
+    try:
+        status = tomllib.loads(path.read_text(encoding="utf-8"))
+        return status | {"round": int(status["round"]), "state": str(status["state"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _rows(path: Path) -> tuple[list[dict[str, float]], str]:
+    """The rows of a metrics file by round, and what is wrong with it; of a round evaluated twice, the later row.
+
+    A last line that a killed process or a power cut left incomplete is no damage: its round comes again.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return [], ""
+    whole = text[: text.rfind("\n") + 1]
+    head, *lines = list(csv.reader(io.StringIO(whole.replace("\0", "?"), newline=""))) or [["round"]]
+    if "round" not in head:
+        return [], f"{path.name}: no column named round"
+    rows: dict[int, dict[str, float]] = {}
+    problem = ""
+    for number, cells in enumerate(lines):
+        try:
+            row = {name: _number(cell) for name, cell in zip(head, cells, strict=True) if cell}
+            rows[int(row["round"])] = row
+        except (ValueError, KeyError):
+            if number < len(lines) - 1:
+                problem = problem or f"{path.name} line {number + 2}: {','.join(cells)!r} is not {len(head)} numbers"
+    return [rows[t] for t in sorted(rows)], problem
+
+
+def _number(cell: str) -> float:
+    return int(cell) if cell.lstrip("-").isdecimal() else float(cell)

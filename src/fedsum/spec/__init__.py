@@ -1,0 +1,29 @@
+"""The one settings language: a RunSpec, parsed from a table and dumped into one; TOML files and `--set`."""
+
+from .algorithm_spec import dump_algorithm, parse_algorithm
+from .compare import first_difference
+from .names import display_name
+from .run_spec import ENVIRONMENT, PARTS, SETTINGS, RunSpec
+from .schedule_spec import ScheduleSpec
+from .task_spec import TASKS, TaskSpec
+from .toml_files import SWEEP, assigned, overlaid, read_settings, toml_text, with_settings
+
+__all__ = [
+    "ENVIRONMENT",
+    "PARTS",
+    "SETTINGS",
+    "SWEEP",
+    "TASKS",
+    "RunSpec",
+    "ScheduleSpec",
+    "TaskSpec",
+    "assigned",
+    "display_name",
+    "dump_algorithm",
+    "first_difference",
+    "overlaid",
+    "parse_algorithm",
+    "read_settings",
+    "toml_text",
+    "with_settings",
+]

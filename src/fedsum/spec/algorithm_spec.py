@@ -1,0 +1,38 @@
+"""Algorithms as a file says them."""
+
+import dataclasses
+from typing import Any
+
+from ..algorithms import ALGORITHMS, Algorithm
+from ..base.checks import InputError
+from ..base.plain import Table, plain
+from ..base.registry import build, split
+from .imported import check_arguments, import_path, imported
+
+
+def parse_algorithm(table: Any) -> Algorithm:
+    """From a name, or a table with a name and fields; `dump_algorithm` is the inverse."""
+    name, fields = split("algorithm", table)
+    if ":" not in name:
+        return build("algorithm", ALGORITHMS, name, fields)
+    make = imported("algorithm", name)
+    check_arguments(f"algorithm {name}", make, fields)
+    algorithm = make(**fields)
+    if not isinstance(algorithm, Algorithm):
+        raise InputError("algorithm", name, "a class derived from fedsum.Algorithm")
+    return algorithm
+
+
+def dump_algorithm(algorithm: Algorithm, rounds: int) -> Table:
+    """In types that TOML has; a field that is a function of the round by its values over so many rounds."""
+    cls = type(algorithm)
+    name = cls.__name__ if ALGORITHMS.get(cls.__name__) is cls else import_path(cls)
+    return {"name": name, **object_fields(algorithm, rounds)}
+
+
+def object_fields(thing: Any, rounds: int) -> Table:
+    """The fields of a dataclass, or the attributes of another object, in types that TOML has."""
+    if not dataclasses.is_dataclass(thing):
+        return dict(plain(vars(thing), rounds))
+    values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
+    return dict(plain(values, rounds))

@@ -1,0 +1,71 @@
+"""Whether two settings describe the same run."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.plain import DIGEST, Table, sha256
+from ..training import HOW, rate_values
+from .fingerprint import MEASURED
+
+_SIX_DIGITS = 2e-6
+"""relative; one unit in the last of six digits, and the rounding to it"""
+
+
+def first_difference(before: Table, now: Table) -> tuple[str, Any, Any] | None:
+    """The first setting that changes the result and differs: its name and both values.
+
+    Rates are compared by their values over the run's rounds; what a task's functions compute, to six digits. A trace
+    may have moved to another path if its content is the same.
+    """
+    one, other = (_flat({key: value for key, value in table.items() if key not in _IGNORED}) for table in (before, now))
+    if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
+        one["schedule.path"] = other["schedule.path"] = ""
+    for key in [*other, *one]:
+        if not _same(key, one.get(key), other.get(key)):
+            return key, one.get(key), other.get(key)
+    if "eta_l" in before and "eta_l" in now:
+        return _rate_difference(before["eta_l"], now["eta_l"], now["rounds"])
+    return None
+
+
+_IGNORED = (*HOW, "environment", "eta_l")
+"""what changes no result; rates are compared by their values"""
+
+
+def _same(key: str, one: Any, other: Any) -> bool:
+    if one == other:
+        return True
+    if key not in _MEASURED_KEYS or one is None or other is None:
+        return False
+    pairs = zip(one, other, strict=True) if isinstance(one, list) else [(one, other)]
+    return all(math.isclose(a, b, rel_tol=_SIX_DIGITS) for a, b in pairs)
+
+
+_MEASURED_KEYS = tuple(f"task.{name}" for name in MEASURED)
+
+
+def _rate_difference(before: Any, now: Any, rounds: int) -> tuple[str, Any, Any] | None:
+    """The first round in which two rates differ, and its values."""
+    if before == now:
+        return None
+    if any(isinstance(rate, Mapping) and DIGEST in rate for rate in (before, now)):
+        one, other = (_rate_digest(rate, rounds) for rate in (before, now))
+        return None if one == other else ("eta_l", one, other)
+    for t, rates in enumerate(zip(rate_values(before, rounds), rate_values(now, rounds), strict=True)):
+        if rates[0] != rates[1]:
+            return f"eta_l({t})", *rates
+    return None
+
+
+def _rate_digest(rate: Any, rounds: int) -> str:
+    if isinstance(rate, Mapping) and DIGEST in rate:
+        return str(rate[DIGEST])
+    return sha256(rate_values(rate, rounds))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    flat: Table = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,73 @@
+"""One run's settings: parsed once, passed on as an object, dumped into the run's folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..algorithms import Algorithm
+from ..base.checks import InputError, nearest
+from ..base.plain import Table
+from ..participation import Schedule
+from ..tasks import BaseTask
+from ..training import OPTIONS, Options
+from .algorithm_spec import dump_algorithm, parse_algorithm
+from .schedule_spec import ScheduleSpec
+from .task_spec import TaskSpec
+
+PARTS = {
+    "task": "what is trained: quadratic, digits, mnist, ..., or file.py:function",
+    "algorithm": "FedSUM, ... (`fedsum list`), or file.py:class",
+    "schedule": "who takes part: Uniform, ..., Trace with a path, or file.py:class; n is the task's",
+}
+ENVIRONMENT = "environment"
+"""the table of a run's folder with versions, device and command: no setting"""
+SETTINGS = (*PARTS, *(option.name for option in OPTIONS))
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Task, algorithm, schedule and options of one run, checked as far as possible without loading data.
+
+    >>> table = {"task": "digits", "algorithm": "fedsum-cr", "schedule": {"name": "Uniform", "size": 5}}
+    >>> spec = RunSpec.parse({**table, "rounds": 10, "local_steps": 2, "eta_l": 0.1})
+    >>> spec.algorithm, spec.schedule.n, RunSpec.parse(spec.dump()) == spec
+    (FedSUMCR(printed_average=False), 100, True)
+    """
+
+    task: TaskSpec
+    algorithm: Algorithm
+    schedule: ScheduleSpec
+    options: Options
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> "RunSpec":
+        """From a table as a file holds it; `dump` is the inverse."""
+        for key, value in table.items():
+            if key not in (*SETTINGS, ENVIRONMENT):
+                raise InputError(key, value, f"no such setting; {nearest(key, SETTINGS)}")
+        for part in PARTS:
+            if part not in table:
+                raise InputError(part, None, "is required")
+        options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, ENVIRONMENT)})
+        task = TaskSpec.parse(table["task"])
+        schedule = ScheduleSpec.parse(table["schedule"], task.clients)
+        return cls(task, parse_algorithm(table["algorithm"]), schedule, options)
+
+    @classmethod
+    def of(cls, task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> "RunSpec":
+        """Of objects that were made in Python: what their run's folder records and compares."""
+        described = ScheduleSpec.of(schedule, options.rounds, options.seed)
+        return cls(TaskSpec.of(task), algorithm, described, options)
+
+    def dump(self) -> Table:
+        """In types that TOML has."""
+        return {
+            **self.options.dump(),
+            "task": self.task.dump(),
+            "algorithm": dump_algorithm(self.algorithm, self.options.rounds),
+            "schedule": self.schedule.dump(),
+        }
+
+    def with_clients(self, n: int) -> "RunSpec":
+        """This spec, complete with the number of clients that its task turned out to have."""
+        return replace(self, schedule=self.schedule.with_clients(n))

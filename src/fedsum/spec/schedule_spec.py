@@ -1,0 +1,134 @@
+"""Who takes part, as a file says it. A trace is read to check it; a function of the user's is not called."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.checks import InputError, integer, nearest
+from ..base.plain import DIGEST, Table, plain
+from ..base.registry import build, refuse_digest, registered, split
+from ..participation import SCHEDULES, Explicit, Schedule, Trace
+from ..training import parse_rate
+from .algorithm_spec import object_fields
+from .fingerprint import add_to_digest
+from .imported import absolute, check_arguments, import_path, imported
+
+_TRACE = "Trace"
+NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, _TRACE: Trace}
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """A name and fields; `n` is the task's number of clients, where it is known yet."""
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    n: int | None = None
+
+    @classmethod
+    def parse(cls, table: Any, n: int | None = None) -> "ScheduleSpec":
+        """From a name, or a table with a name and fields; `dump` is the inverse.
+
+        Args:
+          n: the task's clients, where known: a table may leave its `n` out, but not contradict it.
+        """
+        name, fields = split("schedule", table)
+        given = fields.pop("n", None)
+        if given is not None:
+            integer("schedule.n", given, low=1)
+            if n not in (None, given):
+                raise InputError("schedule.n", given, f"the task has {n} clients")
+        n = n if given is None else given
+        if registered({_TRACE: Trace}, name):
+            trace = _read_trace(fields)
+            return _trace_spec(trace).with_clients(trace.n if n is None else n)
+        refuse_digest("schedule", fields)
+        if ":" in name:
+            check_arguments(f"schedule {name}", imported("schedule", name), {"n": n, **fields})
+            return cls(absolute(name), fields, n)
+        known = registered(NAMED_SCHEDULES, name)
+        if known is None:
+            raise InputError("schedule", name, nearest(name, NAMED_SCHEDULES))
+        spec = cls(known, _defaults(NAMED_SCHEDULES[known]) | fields, n)
+        if n is None:  # the rest is checked when the task is there
+            check_arguments(f"schedule {known}", NAMED_SCHEDULES[known], {"n": n, **fields})
+        else:
+            spec.make(n)
+        return spec
+
+    @classmethod
+    def of(cls, schedule: Schedule, rounds: int, seed: int) -> "ScheduleSpec":
+        """Of a schedule that was made in Python: by its fields, or else by the clients it chooses."""
+        if isinstance(schedule, Trace):
+            return _trace_spec(schedule)
+        if hasattr(schedule, "__dataclass_fields__"):
+            known = next((name for name, named in NAMED_SCHEDULES.items() if named is type(schedule)), None)
+            fields = object_fields(schedule, rounds)
+            n = fields.pop("n", schedule.n)
+            return cls(known or import_path(type(schedule)), fields, n)
+        digest = hashlib.sha256()
+        for t in range(rounds):
+            add_to_digest(digest, np.asarray(schedule.active(seed, t)))
+        return cls(import_path(type(schedule)), {DIGEST: digest.hexdigest()}, schedule.n)
+
+    def dump(self) -> Table:
+        return {"name": self.name, **({} if self.n is None else {"n": self.n}), **self.fields}
+
+    def with_clients(self, n: int) -> "ScheduleSpec":
+        """This spec for a task of n clients."""
+        if self.n not in (None, n):
+            raise InputError("schedule.n", self.n, f"the task has {n} clients")
+        return replace(self, n=n)
+
+    def make(self, n: int) -> Schedule:
+        """The schedule for n clients."""
+        if self.name == _TRACE:
+            return _read_trace(dict(self.fields))
+        refuse_digest("schedule", self.fields)
+        fields = {key: _function_or_value(key, value) for key, value in self.fields.items()}
+        if ":" not in self.name:
+            return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
+        schedule = imported("schedule", self.name)(n=n, **fields)
+        if not all(hasattr(schedule, needed) for needed in ("n", "active", "describe")):
+            raise InputError("schedule", self.name, "a class with n, active(seed, round) and describe(rounds)")
+        return schedule  # type: ignore[no-any-return]
+
+
+def _read_trace(fields: Table) -> Trace:
+    wanted = fields.pop(DIGEST, None)
+    if not isinstance(fields.get("path"), str):
+        raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
+    check_arguments("schedule Trace", Trace.read, fields)
+    trace = Trace.read(**fields)
+    if wanted not in (None, _trace_digest(trace)):
+        raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")
+    return trace
+
+
+def _trace_spec(trace: Trace) -> ScheduleSpec:
+    fields = {**plain(dict(trace.source or {}), 0), DIGEST: _trace_digest(trace)}
+    return ScheduleSpec(_TRACE, fields, trace.n)
+
+
+def _trace_digest(trace: Trace) -> str:
+    digest = hashlib.sha256()
+    for ids in trace.recorded.sets:
+        add_to_digest(digest, ids)
+    return digest.hexdigest()
+
+
+def _function_or_value(key: str, value: Any) -> Any:
+    """A table stands for a function of the round, as for a learning rate."""
+    return parse_rate(value, f"schedule.{key}") if isinstance(value, Mapping) else value
+
+
+def _defaults(cls: type[Any]) -> Table:
+    return {
+        option.name: option.default
+        for option in dataclasses.fields(cls)
+        if option.init and option.default is not dataclasses.MISSING
+    }

@@ -1,0 +1,74 @@
+"""What is trained, as a file says it. Nothing is loaded until the task is made."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.checks import InputError, integer, nearest
+from ..base.plain import Table, plain
+from ..base.registry import refuse_digest, registered, split
+from ..tasks import IMAGE_SETS, BaseTask, Quadratic, vision
+from .fingerprint import task_fingerprint
+from .imported import absolute, check_arguments, import_path, imported
+
+TASKS: dict[str, Callable[..., BaseTask]] = {"quadratic": Quadratic.random, **dict.fromkeys(IMAGE_SETS, vision)}
+_CLIENTS = 100
+_DRAWN = ("dirichlet", "class_dirichlet", "iid", "shards")
+"""partitions with as many clients as are asked for; others have as many as their column has values"""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A name and all fields that it takes, the defaults included."""
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: Any) -> "TaskSpec":
+        """From a name, or a table with a name and fields; `dump` is the inverse."""
+        name, fields = split("task", table)
+        refuse_digest("task", fields)
+        if ":" in name:
+            check_arguments(f"task {name}", imported("task", name), fields)
+            return cls(absolute(name), fields)
+        known = registered(TASKS, name)
+        if known is None:
+            raise InputError("task", name, f"{nearest(name, TASKS)}; or file.py:function")
+        make = TASKS[known]
+        check_arguments(f"task {known}", make, {"name": known, **fields} if make is vision else fields)
+        defaults = {each.name: each.default for each in inspect.signature(make).parameters.values()}
+        complete = {key: value for key, value in (defaults | fields).items() if key != "name"}
+        if make is vision and complete["clients"] is None and complete["partition"] in _DRAWN:
+            complete["clients"] = _CLIENTS
+        return cls(known, {key: value for key, value in complete.items() if value is not None})
+
+    @classmethod
+    def of(cls, task: BaseTask) -> "TaskSpec":
+        """Of a task that was made in Python: by the settings that made it, or else by its fingerprint."""
+        source = getattr(task, "source", None)
+        if source:
+            return cls.parse({key: plain(value, 0) for key, value in source.items() if value is not None})
+        return cls(import_path(type(task)), task_fingerprint(task))
+
+    def dump(self) -> Table:
+        return {"name": self.name, **self.fields}
+
+    @property
+    def clients(self) -> int | None:
+        """N, where the settings say it."""
+        if self.name not in TASKS:
+            return None
+        n = self.fields.get("clients" if TASKS[self.name] is vision else "n")
+        return None if n is None else integer("task: clients", n, low=1)
+
+    def make(self) -> BaseTask:
+        refuse_digest("task", self.fields)
+        if ":" in self.name:
+            task: BaseTask = imported("task", self.name)(**self.fields)
+            if not all(hasattr(task, needed) for needed in ("n", "init", "gradients", "evaluate")):
+                raise InputError("task", self.name, f"a function that returns a task, not {type(task).__name__}")
+            return task
+        make = TASKS[self.name]
+        return make(self.name, **self.fields) if make is vision else make(**self.fields)

@@ -1,0 +1,89 @@
+"""Who is told what happens in a run: run folders, progress bars, TensorBoard, your own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..algorithms import Algorithm
+from ..participation import Ids, Schedule
+from ..tasks import BaseTask
+from .options import Options
+from .state import RunState
+
+if TYPE_CHECKING:
+    from .history import History
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """What observers and `on_round` are told after every round."""
+
+    round: int
+    """rounds done"""
+    active: Ids
+    """ids of the clients that took part"""
+    tau: int
+    """the longest any client has been away, in rounds"""
+    metrics: dict[str, float] | None
+    """this round's evaluation, if there was one"""
+    diverged: bool = False
+    """whether the evaluation was not finite; the run ends here"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run in progress, as observers see it."""
+
+    task: BaseTask
+    algorithm: Algorithm
+    schedule: Schedule
+    options: Options
+    device: torch.device
+    state: RunState
+    """changes from round to round"""
+
+
+class Observer:
+    """Override what you need; every method does nothing by default.
+
+    >>> class Print(Observer):
+    ...     def evaluated(self, run, row):
+    ...         print(row["round"], round(row["train_loss"], 3))
+    >>> import fedsum
+    >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])
+    >>> options = {"rounds": 20, "local_steps": 2, "eta_l": 0.1}
+    >>> _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(2, 1), observers=[Print()], **options)
+    0 12.0
+    10 3.0
+    20 3.0
+    """
+
+    def started(self, run: Training) -> None:
+        """Before the first evaluation and round; may put a checkpoint into `run.state`."""
+
+    def evaluated(self, run: Training, row: dict[str, float]) -> None:
+        """After each evaluation."""
+
+    def round_done(self, run: Training, done: RoundDone) -> None:
+        """After each round, and after its evaluation if there was one."""
+
+    def finished(self, run: Training, history: "History") -> None:
+        """The last round is done."""
+
+    def diverged(self, run: Training, reason: str) -> None:
+        """The loss or the model is no longer finite; the run ends here."""
+
+    def closed(self) -> None:
+        """The run is over, whatever ended it: an error and Ctrl-C too."""
+
+
+class Callback(Observer):
+    """A function as an observer: simulate()'s `on_round`."""
+
+    def __init__(self, on_round: Callable[[RoundDone], None]) -> None:
+        self._on_round = on_round
+
+    def round_done(self, run: Training, done: RoundDone) -> None:
+        self._on_round(done)

@@ -1,0 +1,39 @@
+"""One round: gather -> downlink -> plan -> engine -> report -> digest -> merge -> farewell -> scatter."""
+
+from torch import Tensor
+
+from ..algorithms import Algorithm, Round, Traffic, count
+from ..engine import Engine
+from ..participation import Ids
+from .state import RunState
+
+
+def play_round(
+    algorithm: Algorithm,
+    state: RunState,
+    active: Ids,
+    upcoming: Ids | None,
+    now: Round,
+    engine: Engine,
+) -> Traffic:
+    """One round with the cohort stacked: updates the server and the banks, and returns what was sent.
+
+    `upcoming` are the next round's clients: their states may be fetched while the device computes this round.
+    """
+    clients, memory = state.clients, state.memory
+    client, row = clients.gather(active), memory.gather(active)
+    down = algorithm.downlink(state.server, now)
+    plan = algorithm.plan(client, down, now)
+    G: Tensor = engine(plan, active, now.t)
+    if upcoming is not None:
+        clients.expect(upcoming)
+        memory.expect(upcoming)
+    uplink, client = algorithm.report(client, down, plan, G, now)
+    contribution, row = algorithm.digest(row, uplink, now)
+    total = {name: value.sum(0) for name, value in contribution.items()}
+    state.server = algorithm.merge(state.server, total, len(active), now)
+    farewell = algorithm.farewell(state.server, now)
+    client = algorithm.receive(client, farewell, now)
+    clients.scatter(active, client)
+    memory.scatter(active, row)
+    return (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)

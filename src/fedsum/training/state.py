@@ -1,0 +1,29 @@
+"""Everything that changes while a run goes on."""
+
+from dataclasses import dataclass, field
+
+from ..algorithms import State, Traffic
+from ..engine import StateBank
+from ..participation import DelayMeter
+
+
+@dataclass
+class RunState:
+    """The state of a run between two rounds: what a checkpoint holds."""
+
+    server: State
+    clients: StateBank
+    """the state of each client"""
+    memory: StateBank
+    """the server's memory of each client"""
+    meter: DelayMeter
+    sent: Traffic = field(default_factory=Traffic)
+    rows: list[dict[str, float]] = field(default_factory=list)
+    """one row per evaluation"""
+    training_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """Rounds done."""
+        return len(self.meter.tau)
