@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from fedsum.base.checks import InputError
 from fedsum.report.collect import Collected, collect
 from fedsum.report.facets import COLOURS, DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.figures import save
-from fedsum.report.page import page, payload, render
+from fedsum.report.page import SCRIPTS, page, payload, render
 from fedsum.report.panels import bars, grid, mean_curve, scale
 from fedsum.report.sensitivity import against_setting, settings
 from fedsum.report.table import final, metrics
@@ -423,6 +424,17 @@ def test_page_stands_alone_and_nothing_in_it_is_markup_by_accident(sweep, tmp_pa
     assert len(held["runs"]) == 17
     assert held["missing"] == ["digits · Biased · SCAFFOLD: seed 1"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_scripts_are_all_on_the_page_and_use_only_names_from_files_above_them():
+    web = resources.files("fedsum.report") / "web"
+    files = {path.name for path in web.iterdir() if path.name.endswith(".js")}
+    assert files == {f"{name}.js" for name in SCRIPTS}
+    texts = [re.sub("//.*", "", (web / f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPTS]
+    names = [re.findall(r"^(?:const|let|function) (\w+)", text, re.MULTILINE) for text in texts]
+    for place, text in enumerate(texts):
+        below = set().union(*names[place + 1 :])
+        assert below & set(re.findall(r"(?<![.\w-])\w+", text)) == set(), SCRIPTS[place]
 
 
 def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):
