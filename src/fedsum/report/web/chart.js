@@ -9,7 +9,7 @@ const xPixels = (width) => [MARGIN.left, width - MARGIN.right];
 function makeChart(width, height, description, ...children) {
   return svg("svg", {
     class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img",
-    "aria-label": description + " Arrow keys read values.",
+    "aria-label": description + " Press the arrow keys to read values.",
   }, ...children);
 }
 

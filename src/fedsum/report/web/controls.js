@@ -5,7 +5,7 @@ function buildControls(onChange) {
   fields.append(buildMenus(onChange));
   for (const name of ["algorithm", "schedule", "task", "setting"])
     if (varies(name)) fields.append(buildSwitches(name, onChange));
-  const reset = el("button", { type: "button", id: "reset" }, "Reset the view");
+  const reset = el("button", { type: "button", id: "reset" }, "Reset view");
   reset.addEventListener("click", () => { resetView(); onChange(); });
   fields.append(reset);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
@@ -23,16 +23,15 @@ function buildMenus(onChange) {
   const lasts = [1000, 500, 160, 50, 20, 10].filter((rounds) => rounds < longest);
   const comparable = FACETS.filter((name) => varies(name) || name === REPORT.compare);
   addMenu("y", "Metric", REPORT.metrics.map((metric) => [metric.name, metric.label]));
-  addMenu("x", "Against",
-    [["round", "rounds"], ["communication", "communication"], ["bytes", "bytes"], ["seconds", "seconds"]]);
+  addMenu("x", "x-axis", REPORT.xs.map((x) => [x.name, x.label]));
   addMenu("last", "Rounds", [["0", "all"], ...lasts.map((rounds) => [String(rounds), lastText(rounds)])]);
-  addMenu("scale", "Scale", [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]]);
+  addMenu("scale", "y-axis", [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]]);
   if (comparable.length > 1)
     addMenu("compare", "Compare", comparable.map((name) => [name, FACET_TITLES[name].toLowerCase()]));
   return group;
 }
 
-const lastText = (rounds) => "the last " + rounds;
+const lastText = (rounds) => "last " + rounds;
 
 function buildSwitches(name, onChange) {
   const setAll = (text, off) => {

@@ -17,4 +17,4 @@ function swatch(facet, label) {
 }
 
 // Runs without an option that other runs have belong to the setting "".
-const labelText = (label) => label || "(as it is)";
+const labelText = (label) => label || "(none)";

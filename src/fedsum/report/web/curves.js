@@ -10,11 +10,12 @@ function drawCurves() {
   byId("legend").replaceChildren(
     ...labelsOn(view.compare).map((label) => el("li", {}, swatch(view.compare, label), labelText(label))));
   byId("curves-note").textContent =
-    (numberOfSeeds() > 1 ? "Lines are means over the seeds, bands go from the lowest to the highest. " : "One seed. ")
-    + "A cross ends a run that diverged. Point at a panel, or focus it and use the arrow keys, to read values.";
+    (numberOfSeeds() > 1 ? "Lines are means over seeds. Bands range from the lowest seed to the highest. " : "One seed. ")
+    + "A cross marks the last evaluation of a run that diverged. "
+    + "To read values, point at a panel, or focus it and press the arrow keys.";
   const runs = REPORT.runs.filter((run) => isOn(run.f));
   if (!metric || !runs.length) {
-    host.append(el("p", { class: "note" }, metric ? "Everything is switched off." : "No run was evaluated yet."));
+    host.append(el("p", { class: "note" }, metric ? "All runs are switched off." : "No run has been evaluated yet."));
     return;
   }
   const groups = panelGroups(runs);
@@ -38,7 +39,7 @@ function drawPanel(grid, panel, metric, range, task) {
   const figure = el("figure", {}, panel.title ? el("figcaption", {}, panel.title) : null);
   grid.append(figure);
   if (!panel.curves.length) {
-    figure.append(el("p", { class: "note" }, "nothing measured here"));
+    figure.append(el("p", { class: "note" }, "No evaluations in this panel."));
     return;
   }
   const width = widthFor(figure), [left, right] = xPixels(width), bottom = PANEL_HEIGHT - MARGIN.bottom;

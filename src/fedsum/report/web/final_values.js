@@ -6,14 +6,14 @@ function drawFinalValues() {
   const shown = [REPORT.metrics[0]?.name, "train_loss", view.y];
   const metrics = REPORT.metrics.filter((metric) => shown.includes(metric.name));
   byId("final-note").textContent =
-    `Mean ± standard deviation over the seeds that finished; “last ${REPORT.last} rounds” is the mean `
-    + "over the evaluations in them. Bold: the best of the algorithms all of whose runs finished. "
+    "Mean ± standard deviation over the runs that finished, at the final evaluation and averaged over the evaluations "
+    + `in the last ${REPORT.last} rounds. Bold: the best algorithm among those whose runs all finished. `
     + "Click a heading to sort.";
   drawTable("final-table", [
     ...facetColumns(),
     ...metrics.flatMap((metric) => [
       metricColumn(rows, metric, metric.name + "_last", `${metric.label}, last ${REPORT.last} rounds`),
-      metricColumn(rows, metric, metric.name, `${metric.label}, at the end`),
+      metricColumn(rows, metric, metric.name, `${metric.label}, final`),
     ]),
     { key: "runs", title: "runs", value: (row) => row.over, show: runsText },
     ...Object.entries(COST_TITLES).map(([key, title]) => costColumn(key, title)),

@@ -13,7 +13,7 @@ function drawParticipation() {
     const figure = el("figure", {}, el("figcaption", {}, pattern.title));
     grid.append(figure);
     if (pattern.skipped) {
-      const reason = "Not drawn: this pattern cannot be made again from its configuration. " + pattern.skipped;
+      const reason = "Not drawn: this pattern cannot be reproduced from its configuration. " + pattern.skipped;
       figure.append(el("p", { class: "note" }, reason));
     } else drawPattern(figure, pattern);
   }
@@ -29,7 +29,7 @@ function drawPattern(figure, pattern) {
   // A column holds several rounds, where the pattern has more rounds than the raster has columns.
   const perColumn = pattern.rounds / pattern.tau.length;
   const steps = pattern.tau.flatMap((tau, j) => [[x(j * perColumn), y(tau)], [x((j + 1) * perColumn), y(tau)]]);
-  const chart = makeChart(width, height, `${pattern.title}: who took part in which round, and the delay tau.`,
+  const chart = makeChart(width, height, `${pattern.title}: active clients per round, and the delay tau.`,
     svg("image", { href: rasterImage(pattern.raster), ...raster,
       preserveAspectRatio: "none", style: "image-rendering: pixelated" }),
     ...drawClientTicks(pattern.clients),
@@ -48,16 +48,17 @@ function drawPattern(figure, pattern) {
     return [
       tipTitle(first === last ? `round ${first}` : `rounds ${first} to ${last}`),
       tipLine(first === last ? "τ" : "largest τ", pattern.tau[j]),
-      tipLine("took part", (100 * share).toFixed(0) + "%"),
+      tipLine("active clients", (100 * share).toFixed(0) + "%"),
     ];
   });
 }
 
 function patternText(pattern) {
-  const bound = pattern.bound === null ? "" : `; the lemma's bound on E[τmax] is ${significant(pattern.bound)}`;
-  return `τavg ${significant(pattern.tau_avg)}, τmax ${pattern.tau_max}${bound}. ${counted(pattern.clients, "client")}, `
-    + `${significant(pattern.active, 3)} active a round; ${pattern.empty} of ${pattern.rounds} rounds empty, `
-    + `${counted(pattern.never, "client")} never seen. Seed ${pattern.seed}.`;
+  const bound = pattern.bound === null ? "" : `; E[τmax] is at most ${significant(pattern.bound)} by the delay lemma`;
+  return `τavg ${significant(pattern.tau_avg)}, τmax ${pattern.tau_max}${bound}. `
+    + `${counted(pattern.clients, "client")}, ${significant(pattern.active, 3)} active per round. `
+    + `${pattern.empty} of ${pattern.rounds} rounds without active clients, `
+    + `${counted(pattern.never, "client")} never active. Seed ${pattern.seed}.`;
 }
 
 // An image, one pixel per cell: as elements, a hundred thousand cells would stall the page.

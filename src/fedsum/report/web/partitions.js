@@ -11,7 +11,7 @@ function drawPartitions() {
     const figure = el("figure", {}, el("figcaption", {}, partition.title, options));
     host.append(figure);
     if (partition.skipped) {
-      figure.append(el("p", { class: "note" }, "Not drawn where this page was made: " + partition.skipped));
+      figure.append(el("p", { class: "note" }, "Not drawn. The machine that wrote this page reports: " + partition.skipped));
     } else drawPartition(figure, partition);
   }
 }
@@ -23,7 +23,7 @@ function drawPartition(figure, partition) {
   const width = widthFor(figure), bottom = BARS_HEIGHT - MARGIN.bottom;
   const x = makeScale([-0.5, counts.length - 0.5], xPixels(width)), y = makeScale([0, most], [bottom, MARGIN.top]);
   const clientTicks = ticksBetween(0, counts.length - 1 || 1, width / 75).filter(Number.isInteger);
-  const chart = makeChart(width, BARS_HEIGHT, `${partition.title}: samples of each client by label.`,
+  const chart = makeChart(width, BARS_HEIGHT, `${partition.title}: samples per client, by label.`,
     drawAxes(width, BARS_HEIGHT,
       { scale: x, ticks: clientTicks, text: compact, label: "client" },
       { scale: y, ticks: ticksBetween(0, most, 4), text: compact }),
@@ -41,9 +41,9 @@ function drawPartition(figure, partition) {
 }
 
 function partitionText({ clients, samples, sizes: [least, mean, most], counts }) {
-  const drawn = counts.length < clients ? ` The first ${counts.length} are drawn.` : "";
-  return `${counted(clients, "client")}, ${compact(samples)} samples; `
-    + `${least} to ${most} a client, ${significant(mean)} on average.${drawn}`;
+  const drawn = counts.length < clients ? ` Only the first ${counts.length} clients are drawn.` : "";
+  return `${counted(clients, "client")}, ${compact(samples)} samples: `
+    + `${least} to ${most} per client, ${significant(mean)} on average.${drawn}`;
 }
 
 // One path per label, through the bars of all clients.

@@ -26,7 +26,7 @@ const runProgress = (run) => `round ${run.round} of ${run.rounds}${run.reason ? 
 
 function listUnfinished() {
   const runs = REPORT.runs.filter((run) => run.state !== "finished");
-  if (!runs.length) return el("p", { class: "note" }, "Every run here finished.");
+  if (!runs.length) return el("p", { class: "note" }, "All runs finished.");
   runs.sort((a, b) => UNFINISHED_STATES.indexOf(a.state) - UNFINISHED_STATES.indexOf(b.state));
   return el("ul", { id: "unfinished" },
     ...runs.map((run) => el("li", {}, runState(run), ` ${runTitle(run)}: ${runProgress(run)}`)));
@@ -34,9 +34,9 @@ function listUnfinished() {
 
 function listMissing() {
   if (!REPORT.missing.length)
-    return [el("p", { class: "note" }, "Nothing: every algorithm was run under every pattern with every seed.")];
+    return [el("p", { class: "note" }, "No run is missing: every algorithm ran under every pattern with every seed.")];
   return [
-    el("p", { class: "note" }, "Not in the folder, though they belong to what is."),
+    el("p", { class: "note" }, "Runs of this sweep that are not in the folder."),
     el("ul", { id: "missing" }, ...REPORT.missing.map((text) => el("li", {}, text))),
   ];
 }

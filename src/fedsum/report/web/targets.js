@@ -1,4 +1,4 @@
-// The section "To reach a target": what it costs until the chosen metric first reaches the target of its task.
+// The section "To reach a target": the cost until the chosen metric first reaches the target of its task.
 
 const targetOf = (task) => view.target[view.y + "." + task] ?? REPORT.targets[view.y]?.[task] ?? null;
 
@@ -26,7 +26,7 @@ function drawTargets() {
   const metric = METRICS[view.y];
   if (!metric) return;
   byId("target-note").textContent =
-    "Rounds and traffic until the metric chosen above is first as good as this; means over the runs that got there.";
+    "Cost until the chosen metric first reaches the target: means over the runs that reached it.";
   const rows = REPORT.final.filter((row) => isOn(row.f)).map((row) => targetRow(row, metric));
   const complete = rows.filter((row) => row.reached === row.of);
   const cheapest = (key) => (row) => row[key] !== null && row.reached === row.of
@@ -35,7 +35,7 @@ function drawTargets() {
     ...facetColumns(),
     {
       key: "reached",
-      title: "runs there",
+      title: "runs that reached it",
       better: "more",
       value: (row) => row.reached / row.of,
       show: (row) => `${row.reached} of ${row.of}`,
