@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from fedsum.base.checks import InputError
 from fedsum.figures import COLOURS, save
 from fedsum.report import Run, read_runs
 from fedsum.report.facets import DASHES, LAYERS, compared, facets, ordered, styles, values
-from fedsum.report.page import payload, render, write_page
+from fedsum.report.page import SCRIPTS, payload, render, write_page
 from fedsum.report.panels import bars, grid, mean_curve, scale
 from fedsum.report.sensitivity import against_setting, settings
 from fedsum.report.table import final, metrics
@@ -52,7 +53,7 @@ def made(tmp_path, algorithm="FedSUM", schedule="Uniform", *, metrics=None, stat
 # Reading.
 
 
-def test_collect_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
+def test_read_runs_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
     deep = tmp_path / "a" / "b"
     shutil.copytree(sweep, deep)
     assert len(read_runs(tmp_path)) == len(read_runs(sweep)) == 17
@@ -428,6 +429,17 @@ def test_page_stands_alone_and_nothing_in_it_is_markup_by_accident(sweep, tmp_pa
     assert len(held["runs"]) == 17
     assert held["missing"] == ["digits · Biased · SCAFFOLD: seed 1"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_scripts_are_all_on_the_page_and_use_only_names_from_files_above_them():
+    web = resources.files("fedsum.report") / "web"
+    files = {path.name for path in web.iterdir() if path.name.endswith(".js")}
+    assert files == {f"{name}.js" for name in SCRIPTS}
+    texts = [re.sub("//.*", "", (web / f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPTS]
+    names = [re.findall(r"^(?:const|let|function) (\w+)", text, re.MULTILINE) for text in texts]
+    for place, text in enumerate(texts):
+        below = set().union(*names[place + 1 :])
+        assert below & set(re.findall(r"(?<![.\w-])\w+", text)) == set(), SCRIPTS[place]
 
 
 def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):

@@ -171,6 +171,18 @@ def test_what_is_compared_can_be_changed(opened):
     choose(browser, "compare", "schedule")
     assert curves(browser) == ["Biased", "Independent (P2)", "Uniform (P1)"]
     assert [head.text for head in find(browser, "#panels figcaption")] == ["FedSUM", "SCAFFOLD", "FedAvg"]
+    assert len(find(browser, "#switch-schedule svg line")) == 3
+    assert find(browser, "#switch-algorithm svg") == []
+
+
+def test_algorithms_with_one_model_have_a_curve_for_the_server_model_too(opened, browser, tmp_path):
+    for algorithm in ("FedSUM", "FedAWE"):
+        config = configured(algorithm)
+        extra = {"server_test_accuracy": 0.5} if algorithm == "FedAWE" else {}
+        write_run(tmp_path / algorithm, config, measured(config).assign(**extra))
+    opened()
+    browser.get(write_page(tmp_path, tmp_path / "report.html").as_uri() + "#y=server_test_accuracy")
+    assert curves(browser) == ["FedAWE", "FedSUM"]
 
 
 def test_values_can_be_read_with_keys_and_pointer(opened, sweep):
@@ -232,6 +244,7 @@ def test_the_address_holds_the_view(opened):
     switch(browser, "Independent (P2)")
     choose(browser, "x", "bytes")
     choose(browser, "y", "train_loss")
+    assert "x=bytes&y=train_loss" in browser.current_url
     find(browser, "#final-table th button")[1].click()
     shared = browser.current_url.partition("#")[2]
     browser = opened(view="#" + shared)

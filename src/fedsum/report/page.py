@@ -29,6 +29,13 @@ from .table import COSTS, column, final, metrics
 # Enough for the width and height of a screen, and small in the file.
 _RASTER = 200, 500
 _MOST_CLIENTS = 1000
+# The files in web/ that make up the page's script. A file uses only names from the files above it.
+SCRIPTS = (
+    *("elements", "data", "numbers", "view", "curve_style"),
+    *("scales", "chart", "readout", "panels", "curves"),
+    *("table", "final_values", "targets"),
+    *("participation", "partitions", "runs", "controls", "main"),
+)
 # The options of a vision task that decide who has which samples.
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
 
@@ -69,17 +76,17 @@ def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) ->
     Args:
       missing: runs that are not there; None to tell by those that are.
     """
-    here = resources.files(__package__)
+    web = resources.files(__package__) / "web"
     filled = {
         "title": html.escape(title),
-        "style": here.joinpath("page.css").read_text(encoding="utf-8"),
-        "script": here.joinpath("page.js").read_text(encoding="utf-8"),
+        "style": web.joinpath("page.css").read_text(encoding="utf-8"),
+        "script": "\n".join(web.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
         # A "<" could end the element that holds the data.
         "payload": json.dumps(payload(runs, title, missing), separators=(",", ":"), allow_nan=False).replace(
             "<", "\\u003c"
         ),
     }
-    template = here.joinpath("page.html").read_text(encoding="utf-8")
+    template = web.joinpath("page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template)
 
 
