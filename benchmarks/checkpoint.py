@@ -25,7 +25,8 @@ class Wide(Quadratic):
     """A quadratic with the same diagonal for all: as many dimensions as memory holds."""
 
     def __init__(self, n: int, d: int) -> None:
-        self.noise, self.L, self.recipe = 0.0, 1.0, {"name": "wide", "n": n, "d": d}
+        self.noise, self.L = 0.0, 1.0
+        self.source = {"name": f"{__file__}:Wide", "n": n, "d": d}
         self.centers = torch.arange(n, dtype=torch.float32)[:, None].expand(n, d)
         self.optimum = self.centers.mean(0)
 

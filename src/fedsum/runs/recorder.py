@@ -53,14 +53,14 @@ class Recorder(Observer):
         self._writer: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def started(self, run: Training) -> None:
+    def restore(self, run: Training) -> None:
         """Puts the newest checkpoint into the run's state, if there is one."""
         path, self._rounds = self.folder.path, run.options.rounds
         self._finished = Run.read(path).state == "finished"
         if self._finished and not (path / CHECKPOINT).exists():
             accepted = "this run is finished and kept no checkpoint: read its metrics.csv, or delete it to run it again"
             raise InputError("folder", str(path), accepted)
-        self._restore(run.state)
+        self._load(run.state)
         self._done = self._saved_round = run.state.done
         if not self._finished:
             self.folder.set_status("running", run.state.done)
@@ -159,7 +159,7 @@ class Recorder(Observer):
             f" make room, then go on with: fedsum resume {self.folder.path}"
         ) from error
 
-    def _restore(self, state: RunState) -> None:
+    def _load(self, state: RunState) -> None:
         """Puts the newest good checkpoint into `state`, if there is one, and cuts the metrics to it."""
         folder = self.folder.path
         newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT

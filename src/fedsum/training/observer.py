@@ -60,8 +60,11 @@ class Observer:
     20 3.0
     """
 
+    def restore(self, run: Training) -> None:
+        """Before anything else: may put a checkpoint into `run.state`."""
+
     def started(self, run: Training) -> None:
-        """Before the first evaluation and round; may put a checkpoint into `run.state`."""
+        """Before the first evaluation and round; `run.state.done` rounds were done before."""
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         """After each evaluation."""

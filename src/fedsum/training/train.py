@@ -30,7 +30,7 @@ def train(
 ) -> History:
     """Trains `task` with `algorithm` under the participation `schedule`.
 
-    Observers are told in their order. One that restores a checkpoint does so in `started`.
+    Observers are told in their order.
     """
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
@@ -74,6 +74,8 @@ class _Loop:
     def run(self) -> History:
         run, state = self.training, self.state
         task, algorithm, options = run.task, run.algorithm, run.options
+        for observer in self.observers:
+            observer.restore(run)
         for observer in self.observers:
             observer.started(run)
         diverged = None
