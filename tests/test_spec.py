@@ -1,6 +1,7 @@
 """The settings language: parsed once, dumped and parsed again to the same spec, compared by what it computes."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -159,6 +160,8 @@ def test_settings_are_listed(fedsum):
     code, out, _ = fedsum("settings")
     assert (code, "global learning rate" in out, "samples per gradient" in out) == (0, True, True)
     assert "required" in fedsum("settings", "--json")[1]
+    table = fedsum("settings", "--markdown")[1].strip()
+    assert table in (Path(__file__).parent.parent / "docs/runs.md").read_text()
 
 
 # Functions are compared by what they compute.
