@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
 from fedsum.flower.certs import write_certs
-from fedsum.flower.store import Store
+from fedsum.flower.client_store import ClientStore
 from fedsum.tasks import Quadratic
 
 SETS = [[0, 1], [], [1], [0]]
@@ -31,27 +31,27 @@ RUNS = [
 pytestmark = pytest.mark.xdist_group("flower")  # one after the other: two cores are few for one federation
 
 
-def books(folder):
+def server_state(folder):
     with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
-        told = json.loads(file.metadata()["fedsum"])["books"]
+        told = json.loads(file.metadata()["fedsum"])["state"]
         return told, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
 def sums(net, folder):
     """After each round: (rounds done, epoch, merged, ||y - sum h|| / ||y||)."""
-    job = books(folder)[0]["job"]
+    job = server_state(folder)[0]["job"]
     with (net.state / f"sums-{job}.csv").open() as file:
         return [(int(t), int(epoch), int(m), float(away)) for t, epoch, m, away in csv.reader(file)]
 
 
 def left(net, folder):
     """What a run has left on the disks: the server's state, its memory of each client, the clients' own states."""
-    told, tensors = books(folder)
+    told, tensors = server_state(folder)
     memory, clients = ({int(i): {} for i in told["last"]} for _ in range(2))
     for path in (folder / "clients").iterdir():
         memory[int(path.name.split("-")[0])] = {k.removeprefix("row."): v for k, v in load_file(path).items()}
     for i, last in told["last"].items():
-        if version := Store(net.state, told["job"], int(i)).read().find(told["epoch"], last):
+        if version := ClientStore(net.state, told["job"], int(i)).read().find(told["epoch"], last):
             clients[int(i)] = version.state
     return {k.removeprefix("server."): v for k, v in tensors.items() if k != "start"}, memory, clients
 
@@ -110,7 +110,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
         net.run(**config)
         net.finished(folder, 200)
         log = (folder / "log").read_text()
-        told, _ = books(folder)
+        told, _ = server_state(folder)
         rounds = sums(net, folder)
     assert [t for t, *_ in rounds] == list(range(1, 10))
     assert max(away for *_, away in rounds) <= 1e-6

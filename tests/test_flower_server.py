@@ -17,7 +17,7 @@ from problems import noisy
 
 from fedsum import MIFA, Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace, delays, simulate
 from fedsum.flower import Federation, Ledger, client_app, server_app
-from fedsum.flower import server as loop
+from fedsum.flower import federation as loop
 from fedsum.flower.certs import write_certs
 from fedsum.flower.journal import Journal
 from fedsum.flower.settings import Settings
@@ -36,7 +36,7 @@ class LocalGrid(Grid):
         self.folder, self.nodes = folder, {100 + i: i for i in range(nodes)}
         self.keys, self.activated = {}, {}
         self.fails = lambda kind, t, client: None
-        self.letters, self.count, self.sent = {}, itertools.count(), []
+        self.messages, self.count, self.sent = {}, itertools.count(), []
 
     run = property(lambda self: None)
 
@@ -56,30 +56,30 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages):
         ids = [f"m{next(self.count)}" for _ in messages]
-        for letter_id, letter in zip(ids, messages, strict=True):
-            letter.metadata.__dict__["_message_id"] = letter_id
-            self.letters[letter_id] = letter
-            self.sent.append(letter)
+        for message_id, message in zip(ids, messages, strict=True):
+            message.metadata.__dict__["_message_id"] = message_id
+            self.messages[message_id] = message
+            self.sent.append(message)
         return ids
 
     def pull_messages(self, message_ids):
         replies = []
-        for letter in [self.letters[i] for i in message_ids if i in self.letters]:
-            replies += self.answered(letter)
+        for message in [self.messages[i] for i in message_ids if i in self.messages]:
+            replies += self.answered(message)
         return replies
 
-    def answered(self, letter):
-        kind, client = letter.metadata.message_type, self.nodes.get(letter.metadata.dst_node_id)
-        t = int(letter.metadata.group_id or -1)
+    def answered(self, message):
+        kind, client = message.metadata.message_type, self.nodes.get(message.metadata.dst_node_id)
+        t = int(message.metadata.group_id or -1)
         fails = self.fails(kind, t, client)
         if fails == "silent":
             return []
-        del self.letters[letter.metadata.message_id]
+        del self.messages[message.metadata.message_id]
         config = {"client-id": client, "state": str(self.folder)}
-        context = Context(1, letter.metadata.dst_node_id, config, RecordDict(), CONFIG)
-        reply = self.app(letter, context)
+        context = Context(1, message.metadata.dst_node_id, config, RecordDict(), CONFIG)
+        reply = self.app(message, context)
         if fails == "error":
-            return [Message(Error(2, "raised"), reply_to=letter)]
+            return [Message(Error(2, "raised"), reply_to=message)]
         if fails == "twice":
             return [reply, reply]
         if callable(fails):
@@ -126,7 +126,7 @@ def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
     options = {"local_steps": 2, "eta_l": 0.05, "dtype": torch.float64, "eval_model": "server"}
     run = simulate(TASK, algorithm, trace, rounds=6, **options)
     for name, value in run.server.items():
-        torch.testing.assert_close(ledger.books.server[name], value, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(ledger.state.server[name], value, rtol=1e-12, atol=1e-12)
     metrics = pd.read_csv(tmp_path / "run" / "metrics.csv")
     assert metrics["round"].tolist() == [0, 2, 4, 6]
     assert metrics["tau"].tolist()[1:] == delays(schedule, 6).tau[1::2].tolist()
@@ -141,10 +141,10 @@ def test_whoever_is_online_takes_part(tmp_path):
     newcomers = {1: (102, 2), 3: (103, 3)}
 
     def on_round(ledger, closed):
-        if ledger.books.t in newcomers:
-            node, client = newcomers[ledger.books.t]
+        if ledger.state.t in newcomers:
+            node, client = newcomers[ledger.state.t]
             grid.nodes[node] = client
-        if ledger.books.t == 4:
+        if ledger.state.t == 4:
             del grid.nodes[100]
 
     federation(tmp_path, FedSUM(), grid=grid, on_round=on_round)
@@ -163,7 +163,7 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
         content["vectors"] = ArrayRecord({"delta": Array("float64", (4,), "numpy.ndarray", b"nonsense")})
 
     def impersonate(content):
-        content["slip"]["client"] = 0
+        content["step_id"]["client"] = 0
 
     def strange(content):
         content["status"] = ConfigRecord({"status": "fine", "epoch": 0})
@@ -186,7 +186,7 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
     assert "client 2 failed: raised" in said
     assert "client 0 sent a reply that cannot be read" in said
     assert "client 1 speaks for client 0: refused" in said
-    assert ledger.books.t == 6
+    assert ledger.state.t == 6
 
 
 def test_an_outage_moves_nothing(tmp_path):
@@ -213,17 +213,17 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
         return "silent" if (t, client) == (1, 3) else None
 
     def on_round(ledger, closed):
-        if ledger.books.t == 2:  # now it arrives, to nobody
+        if ledger.state.t == 2:  # now it arrives, to nobody
             grid.fails = lambda *_: None
-            late.extend(letter for letter in grid.letters.values() if letter.metadata.group_id == "1")
-            for letter in late:
-                grid.answered(letter)
+            late.extend(message for message in grid.messages.values() if message.metadata.group_id == "1")
+            for message in late:
+                grid.answered(message)
 
     grid.fails = fails
     ledger, _ = federation(tmp_path, FedSUM(), grid=grid, deadline=0.5, on_round=on_round, on_loss="table")
     assert len(late) == 1
     assert ledger.drift() < 1e-12
-    assert ledger.books.last == dict.fromkeys(range(N), 10)
+    assert ledger.state.last == dict.fromkeys(range(N), 10)
 
 
 class Killed(BaseException):
@@ -239,7 +239,7 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
     def killed(self, ledger, changed):
         if moment == "saved":
             save(self, ledger, changed)
-        if ledger.books.t == 4 and changed:
+        if ledger.state.t == 4 and changed:
             raise Killed
         save(self, ledger, changed)
 
@@ -250,8 +250,8 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
     assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "failed"
     ledger, _ = federation(tmp_path, algorithm)
     assert f"taken up after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
-    for name, value in whole.books.server.items():
-        assert torch.equal(ledger.books.server[name], value)
+    for name, value in whole.state.server.items():
+        assert torch.equal(ledger.state.server[name], value)
     for file in ("participation.csv", "metrics.csv"):
         both = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
         pd.testing.assert_frame_equal(*(t.drop(columns=["seconds", "bytes"], errors="ignore") for t in both))
@@ -262,7 +262,7 @@ def test_a_table_survives_the_server(tmp_path):
     federation(tmp_path, FedSUM(), rounds=3, on_loss="table")
     assert len(list((tmp_path / "run" / "clients").iterdir())) == N
     ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_loss="table")
-    assert ledger.books.t == 6
+    assert ledger.state.t == 6
     assert ledger.drift() < 1e-12
     assert pd.read_csv(tmp_path / "run" / "metrics.csv")["drift"].max() < 1e-12
 
@@ -273,7 +273,7 @@ def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
     grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
     ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
     assert "round 1: client 2 missed the merged model, and counts as absent" in log(tmp_path)
-    assert ledger.books.last == {0: 5, 1: 4, 2: 5, 3: 5}
+    assert ledger.state.last == {0: 5, 1: 4, 2: 5, 3: 5}
 
 
 def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
@@ -289,13 +289,13 @@ def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
 
 def test_lost_states_reset_the_epoch_once(tmp_path):
     def on_round(ledger, closed):
-        if ledger.books.t == 3:
-            for file in (tmp_path / "clients" / ledger.books.job / "client-2").glob("*.safetensors"):
+        if ledger.state.t == 3:
+            for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):
                 file.unlink()
 
     ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
     assert "client 2 has lost its state; epoch 1 begins, x stays" in log(tmp_path)
-    assert (ledger.books.epoch, ledger.books.begun, ledger.books.t) == (1, 3, 6)
+    assert (ledger.state.epoch, ledger.state.begun, ledger.state.t) == (1, 3, 6)
 
 
 def test_keys_say_who_is_who(tmp_path):
@@ -303,15 +303,15 @@ def test_keys_say_who_is_who(tmp_path):
     grid.keys = {100: b"zero", 101: b"one", 102: b"stranger", 103: b"three"}
     keys = {b"zero": 0, b"one": 1, b"two": 2, b"three": 3}
     federation(tmp_path, FedSUM(), grid=grid, keys=keys, rounds=2)
-    assert {letter.metadata.message_type for letter in grid.sent} == {"train.work"}  # nobody is asked for its name
-    assert 102 not in {letter.metadata.dst_node_id for letter in grid.sent}
-    assert "node 102: its key belongs to no client" in log(tmp_path)
+    assert {message.metadata.message_type for message in grid.sent} == {"train.work"}  # nobody is asked for its name
+    assert 102 not in {message.metadata.dst_node_id for message in grid.sent}
+    assert "node 102: its public key belongs to no client; it gets no orders" in log(tmp_path)
 
 
 def test_a_client_refuses_to_be_another(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
-    order = next(letter for letter in grid.sent if letter.metadata.message_type == "train.work")
+    order = next(message for message in grid.sent if message.metadata.message_type == "train.work")
     context = Context(1, 1, {"client-id": 3, "state": str(tmp_path)}, RecordDict(), CONFIG)
     with pytest.raises(InputError, match="the server takes this SuperNode for client 0"):
         grid.app(order, context)
@@ -323,7 +323,7 @@ def test_the_newest_node_of_a_client_is_asked(tmp_path):
     grid.nodes |= {200: 1}
     grid.activated = {200: "2"}
     federation(tmp_path, FedSUM(), grid=grid, rounds=2)
-    asked = {letter.metadata.dst_node_id for letter in grid.sent if letter.metadata.message_type == "train.work"}
+    asked = {message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == "train.work"}
     assert asked == {100, 200, 102, 103}
 
 
@@ -331,7 +331,7 @@ def test_nodes_that_say_nonsense_are_left_out(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {300: 17}
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
-    assert "node 300 says it is client 17; there are 0 to 3" in log(tmp_path)
+    assert "node 300 claims to be client 17; client ids are 0 to 3" in log(tmp_path)
 
 
 def test_divergence_stops_the_run(tmp_path):
@@ -372,7 +372,7 @@ def test_wrong_settings_are_refused(config, message):
 
 def test_settings_make_schedules_rates_and_keys(tmp_path):
     made = Settings.read(CONFIG | {"mine.width": 64, "schedule.name": "cyclic", "schedule.size": 2, "eta-decay": 10.0})
-    assert made.made_schedule().active(0, 0).tolist() == [0, 1]
+    assert made.build_schedule().active(0, 0).tolist() == [0, 1]
     assert made.rate(30) == pytest.approx(0.025)
     assert made.keys() is None
     write_certs(tmp_path / "certs", N + 1, ["localhost"])

@@ -1,25 +1,32 @@
-"""The same algorithms on Flower, where replies get lost: a protocol that keeps both sides consistent."""
+"""The same algorithms on Flower. A commit protocol keeps server and clients consistent when replies are lost."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app import ServerTask, own_data, server_app
-    from .client import client_app
+    from .clientapp import client_app
+    from .federation import Federation
     from .ledger import Ledger
-    from .server import Federation
+    from .serverapp import ServerTask, own_data, server_app
 
 __all__ = ["Federation", "Ledger", "ServerTask", "client_app", "own_data", "server_app"]
 
-_HOME = {"Federation": "server", "Ledger": "ledger", "client_app": "client"}
+_MODULES = {
+    "Federation": "federation",
+    "Ledger": "ledger",
+    "ServerTask": "serverapp",
+    "client_app": "clientapp",
+    "own_data": "serverapp",
+    "server_app": "serverapp",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for, so that what does not speak to Flower (the protocol, the commands) works without it.
+    # Imported on first use, so that the protocol and the commands work without Flower.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_HOME.get(name, 'app')}", __name__), name)
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "flwr":
             raise

@@ -17,7 +17,7 @@ def init(
 ) -> None:
     """Write a complete, commented app that trains MNIST and runs with `flwr run`; its README has the commands."""
     _needs_flower()
-    from .init import write_app
+    from .app_template import write_app
 
     for path in write_app(folder):
         typer.echo(path)

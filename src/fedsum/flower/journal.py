@@ -17,7 +17,7 @@ from ..base.checks import InputError
 from ..base.files import sweep_up, written_whole
 from ..participation import DelayMeter
 from ..runs.folder import RunFolder, toml_text
-from .ledger import Books, Ledger
+from .ledger import Ledger, ServerState
 
 _PATIENCE_S = 15.0
 """how long a server app that was killed may take to let go of its folder"""
@@ -52,45 +52,45 @@ class Journal:
         for field, here in _identity(ledger).items():
             if told["identity"][field] != here:
                 raise InputError("folder", str(self.folder), f"holds a run with {field} {told['identity'][field]!r}")
-        books = told["books"]
+        state = told["state"]
         for name in ("last", "losses"):
-            books[name] = {int(client): value for client, value in books[name].items()}
-        ledger.books = Books(server=_part(tensors, "server"), start=tensors["start"], **books)
+            state[name] = {int(client): value for client, value in state[name].items()}
+        ledger.state = ServerState(server=_part(tensors, "server"), start=tensors["start"], **state)
         self._files = {int(client): name for client, name in told["files"].items()}
         for client, name in self._files.items():
             with safe_open(self.folder / "clients" / name, framework="pt") as file:
                 kept = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            ledger.books.rows[client] = _part(kept, "row")
+            ledger.state.rows[client] = _part(kept, "row")
             if table := _part(kept, "table"):
-                ledger.books.table[client] = table
+                ledger.state.table[client] = table
         for left in (self.folder / "clients").iterdir():  # by a server killed right after a checkpoint, or before
             if left.name not in self._files.values():
                 left.unlink()
-        ledger.door.recall(told["door"])
+        ledger.validator.recall(told["door"])
         self.sent, self.seconds = Traffic(**told["sent"]), told["seconds"]
-        self._cut_back(ledger.books.t)
+        self._cut_back(ledger.state.t)
         return True
 
     def save(self, ledger: Ledger, changed: Collection[int]) -> None:
         """A checkpoint, on the disk when this returns; `changed` are the clients merged since the last."""
-        books = ledger.books
-        old, self._files = self._files, {c: f for c, f in self._files.items() if c in books.last or c in books.table}
+        state = ledger.state
+        old, self._files = self._files, {c: f for c, f in self._files.items() if c in state.last or c in state.table}
         for client in changed:
-            kept = {f"row.{name}": value for name, value in books.rows.get(client, {}).items()}
-            kept |= {f"table.{name}": value for name, value in books.table.get(client, {}).items()}
+            kept = {f"row.{name}": value for name, value in state.rows.get(client, {}).items()}
+            kept |= {f"table.{name}": value for name, value in state.table.get(client, {}).items()}
             if kept:
-                self._files[client] = f"{client}-{books.epoch}-{books.t}.safetensors"
+                self._files[client] = f"{client}-{state.epoch}-{state.t}.safetensors"
                 with written_whole(self.folder / "clients" / self._files[client]) as part:
                     save_file(_own(kept), part)
         told = {
             "identity": _identity(ledger),
-            "books": {k: getattr(books, k) for k in ("job", "epoch", "begun", "t", "last", "losses")},
+            "state": {k: getattr(state, k) for k in ("job", "epoch", "begun", "t", "last", "losses")},
             "files": self._files,
-            "door": ledger.door.memory(),
+            "door": ledger.validator.memory(),
             "sent": {"vectors": self.sent.vectors, "bytes": self.sent.bytes},
             "seconds": self.seconds,
         }
-        tensors = {f"server.{name}": value for name, value in books.server.items()} | {"start": books.start}
+        tensors = {f"server.{name}": value for name, value in state.server.items()} | {"start": state.start}
         with written_whole(self.folder / "checkpoint.safetensors") as part:
             save_file(_own(tensors), part, {"fedsum": json.dumps(told)})
         for name in set(old.values()) - set(self._files.values()):
@@ -125,7 +125,7 @@ class Journal:
 
 def _identity(ledger: Ledger) -> dict[str, Any]:
     """What may not change when a run is taken up again."""
-    size, dtype = len(ledger.books.start), str(ledger.books.start.dtype)
+    size, dtype = len(ledger.state.start), str(ledger.state.start.dtype)
     return {"algorithm": repr(ledger.algorithm), "clients": ledger.n, "parameters": size, "dtype": dtype}
 
 

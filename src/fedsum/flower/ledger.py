@@ -12,9 +12,9 @@ from torch import Tensor
 from ..algorithms import Algorithm, Message, Round, State
 from ..base.checks import InputError, integer, real
 from ..base.checks import seed as check_seed
-from .door import Door
-from .probes import example, has_farewell, needs_start, stateful, telescopes
-from .protocol import NEVER, Order, Reply, Slip, Terms
+from .probes import example_uplink, has_farewell, needs_start, stateful, telescopes
+from .protocol import NEVER, Order, Reply, StepId, Terms
+from .uplink_validator import UplinkValidator
 
 _LOSSES = 3
 """how often a client may lose its state before it is asked no more: each time costs all others theirs"""
@@ -22,7 +22,7 @@ _EPOCHS = 2**31
 
 
 @dataclass
-class Books:
+class ServerState:
     """All that must survive the server: written to the disk before the next order goes out."""
 
     server: State
@@ -70,7 +70,7 @@ class Ledger:
       on_loss: when a client has lost its state, "reset" begins a new epoch (all clients' states are zero again,
         x stays); "table" keeps the sum of what was merged from each client, N vectors on the server, so that
         only the loser begins anew.
-      norm_limit: see `Door`.
+      norm_limit: see `UplinkValidator`.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Ledger:
         if on_loss == "table" and not telescopes(algorithm):
             raise InputError("on_loss", on_loss, f"{algorithm.name}'s uplinks do not sum up to a state; use 'reset'")
         self.on_loss = on_loss
-        self.books = Books({}, start=x0)
-        self.books.server = algorithm.init_server(x0, self.record(0))
-        self.door = Door(example(algorithm, x0, self.record(0)), norm_limit)
+        self.state = ServerState({}, start=x0)
+        self.state.server = algorithm.init_server(x0, self.record(0))
+        self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)), norm_limit)
         self._sends_start = needs_start(algorithm)
         self._accepted: dict[int, Message] = {}
         self._lost: set[int] = set()
@@ -111,26 +111,26 @@ class Ledger:
     def record(self, t: int) -> Round:
         """What everyone knows in round t. Its t counts from the epoch's first round, when states were new."""
         eta_l = self.eta_l(t) if callable(self.eta_l) else self.eta_l
-        return Round(t - self.books.begun, self.n, self.K, real(f"eta_l({t})", eta_l, above=0), self.eta_g)
+        return Round(t - self.state.begun, self.n, self.K, real(f"eta_l({t})", eta_l, above=0), self.eta_g)
 
     def welcome(self, client: int) -> bool:
         """Whether this client may be asked."""
-        return 0 <= client < self.n and self.books.losses.get(client, 0) < _LOSSES
+        return 0 <= client < self.n and self.state.losses.get(client, 0) < _LOSSES
 
     def order(self, client: int) -> Order:
         """What to ask of this client in the current round."""
-        books = self.books
-        last, now = books.last.get(client, NEVER), self.record(books.t)
-        slip = Slip(books.job, books.epoch, 2 * books.t, last, client)
-        start = books.start if self._sends_start and last == NEVER else None
-        down = self.algorithm.downlink(books.server, now)
-        return Order(slip, self._terms(now), down, start)
+        state = self.state
+        last, now = state.last.get(client, NEVER), self.record(state.t)
+        step_id = StepId(state.job, state.epoch, 2 * state.t, last, client)
+        start = state.start if self._sends_start and last == NEVER else None
+        down = self.algorithm.downlink(state.server, now)
+        return Order(step_id, self._terms(now), down, start)
 
     def hear(self, reply: Reply) -> str | None:
         """Takes a reply of the current round; why it is refused, if it is."""
-        slip, books = reply.slip, self.books
-        client = slip.client
-        if slip != Slip(books.job, books.epoch, 2 * books.t, books.last.get(client, NEVER), client):
+        step_id, state = reply.step_id, self.state
+        client = step_id.client
+        if step_id != StepId(state.job, state.epoch, 2 * state.t, state.last.get(client, NEVER), client):
             return "answers another order"
         if client in self._accepted or client in self._lost or client in self._ahead:
             return "answers a second time"
@@ -142,11 +142,11 @@ class Ledger:
             self._ahead[client] = reply.epoch
             return None
         if reply.status == "lost":
-            if slip.last == NEVER:
+            if step_id.last == NEVER:
                 return "has nothing to lose"
             self._lost.add(client)
             return None
-        refusal = self.door.refusal(reply.vectors, first=slip.last == NEVER)
+        refusal = self.validator.refusal(reply.vectors, first=step_id.last == NEVER)
         if refusal is None:
             self._accepted[client] = reply.vectors
         return refusal
@@ -170,15 +170,15 @@ class Ledger:
         accepted, lost, ahead = self._accepted, sorted(self._lost), self._ahead
         self._accepted, self._lost, self._ahead, self._parting = {}, set(), {}, set()
         for client in (*lost, *ahead):
-            self.books.losses[client] = self.books.losses.get(client, 0) + 1
+            self.state.losses[client] = self.state.losses.get(client, 0) + 1
         if ahead:
-            self._reset(max(self.books.epoch, *ahead.values()))
+            self._reset(max(self.state.epoch, *ahead.values()))
             return Closed((), False, f"client {min(ahead)} remembers rounds that the server does not")
         if lost and self.on_loss == "reset":
-            self._reset(self.books.epoch)
+            self._reset(self.state.epoch)
             return Closed((), False, f"client {lost[0]} has lost its state")
         for client in lost:
-            del self.books.last[client]  # what it had is still in the table, and is subtracted when it is back
+            del self.state.last[client]  # what it had is still in the table, and is subtracted when it is back
         if len(accepted) < (self.quorum if asked is None else min(self.quorum, asked)):
             return Closed((), False)
         self._merge(accepted)
@@ -188,19 +188,19 @@ class Ledger:
         """What to tell a client whose reply was just merged, if the algorithm has something to say."""
         if client not in self._parting:
             return None
-        books, t = self.books, self.books.t - 1
+        state, t = self.state, self.state.t - 1
         now = self.record(t)
-        slip = Slip(books.job, books.epoch, 2 * t + 1, 2 * t, client)
-        return Order(slip, self._terms(now), self.algorithm.farewell(books.server, now))
+        step_id = StepId(state.job, state.epoch, 2 * t + 1, 2 * t, client)
+        return Order(step_id, self._terms(now), self.algorithm.farewell(state.server, now))
 
     def parted(self, reply: Reply) -> str | None:
         """A client has taken the farewell in; unheard, the server goes on counting on the state before it."""
-        slip = reply.slip
-        order = self.farewell(slip.client)
-        if order is None or slip != order.slip or reply.status != "done":
+        step_id = reply.step_id
+        order = self.farewell(step_id.client)
+        if order is None or step_id != order.step_id or reply.status != "done":
             return "answers another order"
-        self.books.last[slip.client] = slip.step
-        self._parting.remove(slip.client)
+        self.state.last[step_id.client] = step_id.step
+        self._parting.remove(step_id.client)
         return None
 
     def drift(self) -> float | None:
@@ -210,51 +210,51 @@ class Ledger:
         """
         if self.on_loss != "table":
             return None
-        now = self.record(self.books.begun)
-        total = self._total([self.books.table[client] for client in sorted(self.books.table)])
-        whole = self.algorithm.merge(self.algorithm.init_server(self.books.start, now), total, self.n, now)
+        now = self.record(self.state.begun)
+        total = self._total([self.state.table[client] for client in sorted(self.state.table)])
+        whole = self.algorithm.merge(self.algorithm.init_server(self.state.start, now), total, self.n, now)
         away = size = 0.0
-        for name, value in self.books.server.items():
+        for name, value in self.state.server.items():
             if name != "x" and value.dim():
                 away += float((value - whole[name]).square().sum())
                 size += float(value.square().sum())
         return math.sqrt(away / size if size else away)
 
     def _terms(self, now: Round) -> Terms:
-        return Terms(now, self.seed, self.batch_size, str(self.books.start.dtype).removeprefix("torch."))
+        return Terms(now, self.seed, self.batch_size, str(self.state.start.dtype).removeprefix("torch."))
 
     def _merge(self, accepted: dict[int, Message]) -> None:
-        books, algorithm, now = self.books, self.algorithm, self.record(self.books.t)
+        state, algorithm, now = self.state, self.algorithm, self.record(self.state.t)
         contributions = []
         for client in sorted(accepted):  # a fixed order of summation, whoever was faster
-            first = client not in books.last
-            row = books.rows.get(client, algorithm.init_row(books.start))
-            part, books.rows[client] = algorithm.digest(row, accepted[client], now)
+            first = client not in state.last
+            row = state.rows.get(client, algorithm.init_row(state.start))
+            part, state.rows[client] = algorithm.digest(row, accepted[client], now)
             if self.on_loss == "table":
-                had = books.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})
+                had = state.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})
                 if first:  # one that begins anew reports all of its state; what was merged before is taken out
                     part = {name: value - had[name] for name, value in part.items()}
-                books.table[client] = {name: had[name] + value for name, value in part.items()}
+                state.table[client] = {name: had[name] + value for name, value in part.items()}
             contributions.append(part)
-            self.door.admitted(accepted[client], first=first)
-            books.last[client] = 2 * books.t
-        books.server = algorithm.merge(books.server, self._total(contributions), len(accepted), now)
+            self.validator.admitted(accepted[client], first=first)
+            state.last[client] = 2 * state.t
+        state.server = algorithm.merge(state.server, self._total(contributions), len(accepted), now)
         if has_farewell(algorithm):
             self._parting = set(accepted)
-        books.t += 1
+        state.t += 1
 
     def _total(self, contributions: list[Message]) -> Message:
         if not contributions:
-            x, now = self.books.start, self.record(self.books.begun)
-            part, _ = self.algorithm.digest(self.algorithm.init_row(x), example(self.algorithm, x, now), now)
+            x, now = self.state.start, self.record(self.state.begun)
+            part, _ = self.algorithm.digest(self.algorithm.init_row(x), example_uplink(self.algorithm, x, now), now)
             return {name: torch.zeros_like(value) for name, value in part.items()}
         names = contributions[0].keys()
         return {name: torch.stack([part[name] for part in contributions]).sum(0) for name in names}
 
     def _reset(self, epoch: int) -> None:
         """All clients' states are void; x stays."""
-        books = self.books
-        x = books.server["x"]
-        books.epoch, books.begun, books.start = epoch + 1, books.t, x
-        books.last, books.rows, books.table = {}, {}, {}
-        books.server = self.algorithm.init_server(x, self.record(books.t))
+        state = self.state
+        x = state.server["x"]
+        state.epoch, state.begun, state.start = epoch + 1, state.t, x
+        state.last, state.rows, state.table = {}, {}, {}
+        state.server = self.algorithm.init_server(x, self.record(state.t))

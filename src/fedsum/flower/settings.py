@@ -1,4 +1,4 @@
-"""An app's configuration, [tool.flwr.app.config] in its pyproject.toml, as what the two apps need."""
+"""The settings of a deployment, read from [tool.flwr.app.config] in the app's pyproject.toml."""
 
 import dataclasses
 import tomllib
@@ -18,13 +18,13 @@ from ..participation import SCHEDULES, Schedule, Trace
 
 @dataclass(frozen=True)
 class Settings:
-    """Every field may be set in the file or by `flwr run --run-config`, with hyphens for underscores.
+    """Each field is a key in the file and in `flwr run --run-config`, with hyphens for underscores.
 
-    An app's own settings go into tables of their own, which are left alone.
+    Tables other than [algorithm] and [schedule] belong to the app and are ignored here.
     """
 
     clients: int
-    """N, fixed: absent clients count"""
+    """N, all clients, online or not; it stays fixed"""
     rounds: int
     """T"""
     local_steps: int
@@ -34,45 +34,45 @@ class Settings:
     eta_g: float = 1.0
     """global learning rate"""
     eta_decay: float = 0.0
-    """if not 0: eta_l(t) = eta_l / sqrt(t / eta_decay + 1); the paper has 10"""
+    """if not 0: eta_l(t) = eta_l / sqrt(t / eta_decay + 1); the paper uses 10"""
     batch_size: int = 128
     seed: int = 0
     eval_every: int = 10
     folder: str = "fedsum-run"
-    """the run folder on the server's machine; a run is taken up again where it is"""
+    """the run folder on the server's machine; a run that is already there is resumed"""
     deadline: float = 60.0
-    """seconds of a round"""
+    """seconds per round"""
     quorum: int = 1
-    """fewer replies are not merged"""
+    """replies needed to merge a round"""
     on_loss: str = "reset"
-    """what to do when a client has lost its state: "reset" or "table" """
+    """what to do when a client has lost its state: "reset" or "table" (see `Ledger`)"""
     norm_limit: float = 25.0
-    """refuse an uplink whose norm is more than this many times the median; 0: never"""
+    """largest norm of an uplink, as a multiple of the median; 0: no limit"""
     client_keys: str = ""
-    """a file with the clients' public keys, as `fedsum flower certs` writes; empty: clients say who they are"""
+    """the file of clients' public keys that `fedsum flower certs` writes; empty: SuperNodes name their client"""
     trace: str = ""
-    """a .csv of round,client that says who is to take part; empty: the schedule below, or whoever is online"""
+    """a .csv of round,client: the active clients per round; empty: the schedule, or all clients that are online"""
     algorithm: Algorithm = field(default_factory=lambda: ALGORITHMS["FedSUM"]())
-    """table [algorithm]: name, and its fields"""
+    """table [algorithm]: its name and fields"""
     schedule: Mapping[str, Any] = field(default_factory=dict)
-    """table [schedule]: name, and its fields; no name: whoever is online"""
+    """table [schedule]: its name and fields; without a name: all clients that are online"""
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> "Settings":
-        """From Flower's flat configuration, in which [algorithm] name is "algorithm.name"."""
+        """Reads Flower's flat configuration, in which the key `name` of [algorithm] is "algorithm.name"."""
         tables: dict[str, dict[str, Any]] = {"algorithm": {}, "schedule": {}}
         plain: dict[str, Any] = {}
-        known = [f.name for f in dataclasses.fields(cls) if f.name not in tables]
+        names = [f.name for f in dataclasses.fields(cls) if f.name not in tables]
         for key, value in config.items():
             table, dot, name = key.partition(".")
             if dot and table in tables:
                 tables[table][name.replace("-", "_")] = value
             elif dot:
-                continue  # a table of the app's own, for its task
-            elif key.replace("-", "_") in known:
+                continue  # a table of the app
+            elif key.replace("-", "_") in names:
                 plain[key.replace("-", "_")] = value
             else:
-                raise InputError(key, value, f"no such setting; {nearest(key, [k.replace('_', '-') for k in known])}")
+                raise InputError(key, value, f"no such setting; {nearest(key, [k.replace('_', '-') for k in names])}")
         for name in ("clients", "rounds", "local_steps", "eta_l"):
             if name not in plain:
                 raise InputError(name.replace("_", "-"), None, "is required in [tool.flwr.app.config]")
@@ -80,8 +80,8 @@ class Settings:
             plain["algorithm"] = build("algorithm", ALGORITHMS, name, tables["algorithm"])
         return cls(**plain, schedule=tables["schedule"])
 
-    def made_schedule(self) -> Schedule | None:
-        """Asked for by the server only: a trace lies on its machine."""
+    def build_schedule(self) -> Schedule | None:
+        """The schedule, if one is configured. Called on the server only, where the trace is."""
         if self.trace:
             return Trace.read(self.trace, clients=self.clients)
         fields = dict(self.schedule)
@@ -93,13 +93,13 @@ class Settings:
         return self.eta_l / (t / self.eta_decay + 1) ** 0.5 if self.eta_decay else self.eta_l
 
     def keys(self) -> dict[bytes, int] | None:
-        """The client of each public key, if there is a file of them."""
+        """The client of each public key, if `client_keys` names a file."""
         if not self.client_keys:
             return None
         path = Path(self.client_keys)
         try:
-            listed = tomllib.loads(path.read_text(encoding="utf-8"))["clients"]
-            keys = {_pem(key): int(client) for client, key in listed.items()}
+            public_keys = tomllib.loads(path.read_text(encoding="utf-8"))["clients"]
+            keys = {_pem(key): int(client) for client, key in public_keys.items()}
         except (OSError, KeyError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
             accepted = f"a file with a table [clients] of id = public key, as in a .pub file ({error})"
             raise InputError("client-keys", str(path), accepted) from None
@@ -110,5 +110,5 @@ class Settings:
 
 
 def _pem(key: str) -> bytes:
-    """A public key as the SuperLink lists it."""
+    """An OpenSSH public key in the form that the SuperLink reports."""
     return load_ssh_public_key(key.strip().encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

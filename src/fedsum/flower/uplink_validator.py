@@ -12,7 +12,7 @@ _FEWEST = 5
 """norms to remember, and to have seen before one is called too large"""
 
 
-class Door:
+class UplinkValidator:
     """Refuses uplinks of the wrong form, with NaN or infinity, or far larger than others were.
 
     Args:

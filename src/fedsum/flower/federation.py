@@ -7,7 +7,7 @@ from logging import INFO, WARNING
 from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
-from flwr.app import Message as Letter
+from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -18,9 +18,9 @@ from ..participation import Schedule
 from ..participation.schedule import as_ids
 from .journal import Journal
 from .ledger import Closed, Ledger
-from .post import Post
+from .mailbox import Mailbox
 from .roster import Roster
-from .wire import Unreadable, from_vectors, to_reply
+from .wire import UnreadableMessage, from_vectors, to_reply
 
 WORK, FAREWELL = "train.work", "train.farewell"
 _POLL_S = 0.5
@@ -83,67 +83,67 @@ class Federation(Strategy):
         """
         rounds, self.deadline = integer("rounds", num_rounds, low=1), real("deadline", timeout, above=0)
         self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline)
-        books, result = self.ledger.books, Result()
+        state, result = self.ledger.state, Result()
         if self.journal.resume(self.ledger):
-            books = self.ledger.books
-            if not books.server["x"].isfinite().all():
+            state = self.ledger.state
+            if not state.server["x"].isfinite().all():
                 raise InputError("folder", str(self.journal.folder), "holds a run that diverged; use another folder")
-            self._say(f"taken up after round {books.t} of {rounds}, job {books.job}")
+            self._say(f"taken up after round {state.t} of {rounds}, job {state.job}")
         else:
-            self._say(f"job {books.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients, {rounds} rounds")
+            self._say(f"job {state.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients, {rounds} rounds")
             self.journal.save(self.ledger, ())
-        state, reason = "failed", ""
+        status, reason = "failed", ""
         try:
             while True:
-                self.journal.status("running", books.t)
-                due = books.t % self.eval_every == 0 or books.t == rounds
+                self.journal.status("running", state.t)
+                due = state.t % self.eval_every == 0 or state.t == rounds
                 # A server that was killed after a checkpoint may have left this to its successor.
-                if due and self.journal.judged < books.t and not self._evaluate(books.t, evaluate_fn, result):
-                    state, reason = "diverged", f"the loss was no longer finite by round {books.t}"
+                if due and self.journal.judged < state.t and not self._evaluate(state.t, evaluate_fn, result):
+                    status, reason = "diverged", f"the loss was no longer finite by round {state.t}"
                     self._warn(f"{reason}; try a smaller eta_l")
                     break
-                if books.t >= rounds:
-                    state = "finished"
+                if state.t >= rounds:
+                    status = "finished"
                     break
                 self._round(grid, rounds)
         except (KeyboardInterrupt, SystemExit):
-            state = "stopped"
+            status = "stopped"
             raise
         except BaseException as error:
             reason = repr(error)
             raise
         finally:
-            self.journal.status(state, books.t, reason)
-        result.arrays = from_vectors({"x": books.server["x"]})
+            self.journal.status(status, state.t, reason)
+        result.arrays = from_vectors({"x": state.server["x"]})
         return result
 
     def _round(self, grid: Grid, rounds: int) -> Closed:
         """One attempt at the current round."""
-        began, t = time.monotonic(), self.ledger.books.t
+        began, t = time.monotonic(), self.ledger.state.t
         wanted = None if self.schedule is None else self._wanted(self.schedule, t)
         need = self.ledger.quorum if wanted is None else min(self.ledger.quorum, len(wanted))
-        post = Post(grid, self.journal, until=began + self.deadline)
+        mailbox = Mailbox(grid, self.journal, until=began + self.deadline)
         asked: set[int] = set()
         while wanted != []:  # nobody is wanted: an empty round, which some algorithms use
-            online = self.roster.look(grid)
-            opening = not asked and not self.roster.settled and post.left > self.deadline / 2
+            online = self.roster.online(grid)
+            opening = not asked and not self.roster.complete and mailbox.left > self.deadline / 2
             # Whoever is there when the round opens takes part; who comes later only if it is needed.
             if not opening and (not asked or self.ledger.heard < need or wanted is not None):
                 new = [c for c in online if c not in asked and self.ledger.welcome(c) and (not wanted or c in wanted)]
-                post.send(WORK, {online[client]: self.ledger.order(client) for client in new})
+                mailbox.send(WORK, {online[client]: self.ledger.order(client) for client in new})
                 asked.update(new)
-            for client, letter in post.receive():
-                self._hear(client, letter)
-            complete = not post.open and self.ledger.heard >= need and (wanted is None or len(asked) == len(wanted))
-            if self.ledger.void or complete or post.left <= 0:
+            for client, message in mailbox.receive():
+                self._hear(client, message)
+            complete = not mailbox.open and self.ledger.heard >= need and (wanted is None or len(asked) == len(wanted))
+            if self.ledger.void or complete or mailbox.left <= 0:
                 break
             time.sleep(_POLL_S)
-        if post.left <= 0:
-            for client in sorted(post.open.values()):
+        if mailbox.left <= 0:
+            for client in sorted(mailbox.open.values()):
                 self._silent(client)
         closed = self.ledger.close(None if wanted is None else len(wanted))
         if closed.reset:
-            self._warn(f"round {t}: {closed.reset}; epoch {self.ledger.books.epoch} begins, x stays")
+            self._warn(f"round {t}: {closed.reset}; epoch {self.ledger.state.epoch} begins, x stays")
         if not closed.advanced:
             why = "" if closed.reset else f", {need} needed: not merged, round {t} is held again"
             self._say(f"round {t}: {len(asked)} asked{why}")
@@ -152,66 +152,66 @@ class Federation(Strategy):
         tau = self.journal.took_part(t, closed.merged)
         self.journal.seconds += time.monotonic() - began
         self.journal.save(self.ledger, closed.merged)
-        self._part(grid, closed, post)
+        self._part(grid, closed, mailbox)
         self._say(
             f"round {t + 1}/{rounds}: {len(closed.merged)} of {len(asked)} answered"
             f" ({' '.join(map(str, closed.merged))}), tau {tau},"
-            f" down {post.down:,} B, up {post.up:,} B, {time.monotonic() - began:.1f} s"
+            f" down {mailbox.down:,} B, up {mailbox.up:,} B, {time.monotonic() - began:.1f} s"
         )
         if self.on_round:
             self.on_round(self.ledger, closed)
         return closed
 
-    def _part(self, grid: Grid, closed: Closed, post: Post) -> None:
+    def _part(self, grid: Grid, closed: Closed, mailbox: Mailbox) -> None:
         """The message after the merge, for an algorithm that has one. A client that misses it counts as absent."""
         orders = {client: self.ledger.farewell(client) for client in closed.merged}
         told = {client: order for client, order in orders.items() if order}
         if not told:
             return
-        post.until = time.monotonic() + self.deadline
-        nodes = self.roster.look(grid)
-        post.send(FAREWELL, {nodes[client]: order for client, order in told.items() if client in nodes})
-        while post.open and post.left > 0:
-            for client, letter in post.receive():
-                self._hear(client, letter, parting=True)
-            if post.open:
+        mailbox.until = time.monotonic() + self.deadline
+        nodes = self.roster.online(grid)
+        mailbox.send(FAREWELL, {nodes[client]: order for client, order in told.items() if client in nodes})
+        while mailbox.open and mailbox.left > 0:
+            for client, message in mailbox.receive():
+                self._hear(client, message, parting=True)
+            if mailbox.open:
                 time.sleep(_POLL_S)
-        for client in sorted(post.open.values()):
+        for client in sorted(mailbox.open.values()):
             self._warn(
-                f"round {self.ledger.books.t - 1}: client {client} missed the merged model, and counts as absent"
+                f"round {self.ledger.state.t - 1}: client {client} missed the merged model, and counts as absent"
             )
         self.journal.save(self.ledger, ())
 
-    def _hear(self, client: int, letter: Letter, *, parting: bool = False) -> None:
-        t = self.ledger.books.t
-        if letter.has_error() and letter.error.code in _EXPIRED:
+    def _hear(self, client: int, message: FlowerMessage, *, parting: bool = False) -> None:
+        t = self.ledger.state.t
+        if message.has_error() and message.error.code in _EXPIRED:
             return self._silent(client)
-        if letter.has_error():
-            return self._warn(f"round {t}: client {client} failed: {letter.error.reason}")
+        if message.has_error():
+            return self._warn(f"round {t}: client {client} failed: {message.error.reason}")
         try:
-            reply = to_reply(letter.content)
-        except Unreadable as error:
+            reply = to_reply(message.content)
+        except UnreadableMessage as error:
             return self._warn(f"round {t}: client {client} sent {error}")
-        if reply.slip.client != client:
-            return self._warn(f"round {t}: client {client} speaks for client {reply.slip.client}: refused")
+        if reply.step_id.client != client:
+            return self._warn(f"round {t}: client {client} speaks for client {reply.step_id.client}: refused")
         refusal = self.ledger.parted(reply) if parting else self.ledger.hear(reply)
         if refusal:
             self._warn(f"round {t}: client {client} refused: {refusal}")
         return None
 
     def _silent(self, client: int) -> None:
-        self._warn(f"round {self.ledger.books.t}: client {client} did not answer within {self.deadline:g} s")
+        self._warn(f"round {self.ledger.state.t}: client {client} did not answer within {self.deadline:g} s")
 
     def _evaluate(self, done: int, judge: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
         """Adds a row to the metrics; False if the loss is no longer finite."""
-        x = self.ledger.books.server["x"]
+        x = self.ledger.state.server["x"]
         found = judge(done, from_vectors({"x": x})) if judge else None
         if found is not None:
             result.evaluate_metrics_serverapp[done] = found
         sent, tau = self.journal.sent, self.journal.meter.tau
         row: dict[str, Any] = {"round": done, **dict(found or {})}
         row |= {"communication": sent.vectors, "bytes": sent.bytes, "tau": tau[-1] if tau else 0}
-        row |= {"seconds": round(self.journal.seconds, 3), "epoch": self.ledger.books.epoch}
+        row |= {"seconds": round(self.journal.seconds, 3), "epoch": self.ledger.state.epoch}
         drift = self.ledger.drift()  # over all clients, so not in every round
         if drift is not None:
             row["drift"] = drift

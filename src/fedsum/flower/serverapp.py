@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..algorithms import Algorithm
 from ..participation import Schedule
+from .federation import Federation
 from .journal import Journal
 from .ledger import Closed, Ledger
-from .server import Federation
 from .settings import Settings
 from .wire import to_vectors
 
@@ -67,7 +67,7 @@ def server_app(
             on_loss=settings.on_loss,  # type: ignore[arg-type]  # checked there
             norm_limit=settings.norm_limit,
         )
-        chosen = schedule or settings.made_schedule()
+        chosen = schedule or settings.build_schedule()
         options: dict[str, Any] = {"schedule": chosen, "keys": settings.keys(), "eval_every": settings.eval_every}
 
         def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
