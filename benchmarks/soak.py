@@ -137,7 +137,7 @@ def longest_wait(folder):
     lines = (folder / "log").read_text().splitlines()
     times = [datetime.fromisoformat(line.split()[0]) for line in lines]
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
-    return max(gap for gap, line in zip(gaps, lines[1:], strict=True) if "taken up" not in line)
+    return max(gap for gap, line in zip(gaps, lines[1:], strict=True) if "resumed after round" not in line)
 
 
 def main():

@@ -95,17 +95,18 @@ def deployed(name="FedSUM"):
     from fedsum.flower.client_protocol import answer
     from fedsum.flower.client_store import ClientStore
     from fedsum.flower.ledger import Ledger
+    from fedsum.flower.merge_rules import MergeRules
+    from fedsum.training.options import Options
 
-    given = {key: OPTIONS[key] for key in ("local_steps", "eta_l", "batch_size", "seed")}
     whole = task().to(torch.device("cpu"), OPTIONS["dtype"])
-    ledger = Ledger(ALGORITHMS[name](), whole.init(OPTIONS["seed"]), n=N, **given)
+    ledger = Ledger(ALGORITHMS[name](), whole.init(OPTIONS["seed"]), N, Options(**OPTIONS), MergeRules())
     with tempfile.TemporaryDirectory() as folder:
         for t in range(OPTIONS["rounds"]):
             for client in schedule().active(OPTIONS["seed"], t).tolist():
                 order = ledger.order(client)
                 store = ClientStore(folder, order.step_id.job, client)
-                assert ledger.hear(answer(order, ledger.algorithm, whole, store)) is None
-            ledger.close(len(schedule().active(OPTIONS["seed"], t)))
+                assert ledger.receive(answer(order, ledger.algorithm, whole, store)) is None
+            ledger.close_round(len(schedule().active(OPTIONS["seed"], t)))
     return ledger.state.server["x"]
 
 

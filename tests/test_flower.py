@@ -120,8 +120,8 @@ def test_no_fault_breaks_the_sum(tmp_path):
         "round 2: client 0 refused: delta holds NaN or infinity",
         "round 2: client 1 sent a reply that cannot be read",
         "client 1 has lost its state; epoch 1 begins",
-        "round 5: client 0 did not answer within 25 s",
-        "taken up after round 6 of 9",
+        "round 5: client 0 did not reply within 25 s",
+        "resumed after round 6 of 9",
     ):
         assert said in log
     assert told["epoch"] == 1

@@ -3,6 +3,7 @@
 import itertools
 import json
 import tomllib
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,17 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from problems import noisy
+from safetensors.torch import load_file, save_file
 
 from fedsum import MIFA, Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace, delays, simulate
 from fedsum.flower import Federation, Ledger, client_app, server_app
 from fedsum.flower import federation as loop
 from fedsum.flower.certs import write_certs
 from fedsum.flower.journal import Journal
+from fedsum.flower.merge_rules import MergeRules
 from fedsum.flower.settings import Settings
 from fedsum.flower.wire import to_vectors
+from fedsum.training.options import Options
 
 TASK = noisy(4)
 N = TASK.n
@@ -89,27 +93,24 @@ class LocalGrid(Grid):
 
 @pytest.fixture(autouse=True)
 def in_a_server_app(monkeypatch):
-    monkeypatch.setattr(loop, "_POLL_S", 0.01)
+    monkeypatch.setattr(loop, "POLL_SECONDS", 0.01)
     for name in ("run_id", "node_id", "task_id"):  # messages know where they are made
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
-def federation(
-    folder, algorithm, *, grid=None, rounds=6, deadline=5.0, schedule=None, keys=None, on_round=None, **more
-):
+def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.05, **given):
     """Trains, and returns the ledger and the grid."""
     grid = grid or LocalGrid(folder / "clients", algorithm)
-    terms = {"n": N, "local_steps": 2, "eta_l": 0.05, "norm_limit": 0} | more
-    ledger, journal = Ledger(algorithm, TASK.init(0), **terms), Journal(folder / "run", N)
-    run = Federation(ledger, journal, schedule=schedule, keys=keys, eval_every=2, on_round=on_round)
+    rules = {name: given.pop(name) for name in ("quorum", "on_loss", "norm_limit") if name in given}
+    options = Options(rounds=rounds, local_steps=2, eta_l=eta_l, eval_every=2)
+    ledger = Ledger(algorithm, TASK.init(0), N, options, MergeRules(**{"norm_limit": 0} | rules))
 
-    def judge(done, arrays):
+    def evaluate(rounds_done, arrays):
         return MetricRecord({"train_loss": TASK.loss(to_vectors(arrays)["x"])})
 
-    try:
-        run.start(grid, num_rounds=rounds, timeout=deadline, evaluate_fn=judge)
-    finally:
-        journal.close()
+    with closing(Journal(folder / "run")) as journal:
+        run = Federation(ledger, journal, **given)
+        run.start(grid, timeout=deadline, evaluate_fn=evaluate)
     return ledger, grid
 
 
@@ -140,7 +141,7 @@ def test_whoever_is_online_takes_part(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=2)
     newcomers = {1: (102, 2), 3: (103, 3)}
 
-    def on_round(ledger, closed):
+    def on_round(ledger, outcome):
         if ledger.state.t in newcomers:
             node, client = newcomers[ledger.state.t]
             grid.nodes[node] = client
@@ -182,10 +183,10 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
     missing = [set(range(N)) - set(trace.active(0, t).tolist()) for t in range(6)]
     assert missing == [{1}, {2}, set(), {0}, {1}, {2}]
     said = log(tmp_path)
-    assert "client 1 did not answer within 0.5 s" in said
+    assert "client 1 did not reply within 0.5 s" in said
     assert "client 2 failed: raised" in said
     assert "client 0 sent a reply that cannot be read" in said
-    assert "client 1 speaks for client 0: refused" in said
+    assert "client 1 replied as client 0: refused" in said
     assert ledger.state.t == 6
 
 
@@ -200,7 +201,9 @@ def test_an_outage_moves_nothing(tmp_path):
 
     grid.fails = fails
     federation(tmp_path, FedSUM(), grid=grid, deadline=0.3, quorum=3)
-    assert "3 needed: not merged, round 2 is held again" in log(tmp_path)
+    assert "round 2: 4 clients asked, 1 replies accepted, 3 needed: nothing merged, the round is repeated" in log(
+        tmp_path
+    )
     trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
     assert len(trace.active(0, 2)) >= 3
 
@@ -212,7 +215,7 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
     def fails(kind, t, client):
         return "silent" if (t, client) == (1, 3) else None
 
-    def on_round(ledger, closed):
+    def on_round(ledger, outcome):
         if ledger.state.t == 2:  # now it arrives, to nobody
             grid.fails = lambda *_: None
             late.extend(message for message in grid.messages.values() if message.metadata.group_id == "1")
@@ -231,7 +234,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
-@pytest.mark.parametrize("moment", ["merged", "saved"])
+@pytest.mark.parametrize("moment", ["merged", "saved", "evaluated"])
 def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monkeypatch):
     whole, _ = federation(tmp_path / "whole", algorithm)
     save = Journal.save
@@ -239,7 +242,7 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
     def killed(self, ledger, changed):
         if moment == "saved":
             save(self, ledger, changed)
-        if ledger.state.t == 4 and changed:
+        if ledger.state.t == 4 and (ledger.state.evaluated == 4 if moment == "evaluated" else changed):
             raise Killed
         save(self, ledger, changed)
 
@@ -249,13 +252,87 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
             federation(tmp_path, algorithm)
     assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "failed"
     ledger, _ = federation(tmp_path, algorithm)
-    assert f"taken up after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
+    assert f"resumed after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
     for name, value in whole.state.server.items():
         assert torch.equal(ledger.state.server[name], value)
     for file in ("participation.csv", "metrics.csv"):
         both = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
         pd.testing.assert_frame_equal(*(t.drop(columns=["seconds", "bytes"], errors="ignore") for t in both))
     assert len(list((tmp_path / "run" / "clients").iterdir())) == (N if isinstance(algorithm, MIFA) else 0)
+
+
+def counters(ledger):
+    """What the server state counts, but for the seconds."""
+    state = ledger.state
+    delays = {name: values.tolist() for name, values in state.delays.state().items()}
+    return delays, state.sent.vectors, state.evaluated, state.norms.lists(), state.t, state.losses
+
+
+def test_the_checkpoint_holds_all_counters(tmp_path):
+    schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2]])
+    ledger, _ = federation(tmp_path, FedSUM(), schedule=schedule, rounds=5, norm_limit=25)
+    ledger.state.losses[1] = 2
+    restored = Ledger(FedSUM(), TASK.init(0), N, ledger.options, ledger.rules)
+    with closing(Journal(tmp_path / "run")) as journal:
+        journal.save(ledger, ())
+        assert journal.resume(restored)
+    assert counters(restored) == counters(ledger)
+    assert restored.state.delays.tau == delays(schedule, 5).tau.tolist()
+    assert restored.state.sent == ledger.state.sent
+    assert restored.state.seconds == ledger.state.seconds > 0
+    assert restored.state.evaluated == 5
+    assert len(restored.state.norms.first) == 4
+    assert len(restored.state.norms.later) == 3
+    assert restored.state.delays.update(np.array([2, 3])) == ledger.state.delays.update(np.array([2, 3]))
+
+
+@pytest.mark.parametrize("file", ["participation.csv", "metrics.csv"])
+@pytest.mark.parametrize(
+    "garble",
+    [
+        lambda text: b"\x00\xff\xfe no table\n" * 3,
+        lambda text: b"",
+        lambda text: None,
+        lambda text: text.replace(b"1,", b"one,"),
+        lambda text: text.replace(b"round", b"ruond"),
+        lambda text: text + b"9" * 5000 + b",1\n7",
+        lambda text: text[: len(text) // 2],
+    ],
+    ids=["binary", "empty", "deleted", "words", "header", "digits", "cut"],
+)
+def test_outputs_are_never_read_as_state(file, garble, tmp_path):
+    """Whatever has become of them, a resumed run continues with the same counters."""
+    schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2], [2]])
+
+    def stop(ledger, outcome):
+        if ledger.state.t == 4:
+            raise Killed
+
+    whole, _ = federation(tmp_path / "whole", FedSUM(), schedule=schedule)
+    with pytest.raises(Killed):
+        federation(tmp_path, FedSUM(), schedule=schedule, on_round=stop)
+    path = tmp_path / "run" / file
+    content = garble(path.read_bytes())
+    path.unlink() if content is None else path.write_bytes(content)
+    ledger, _ = federation(tmp_path, FedSUM(), schedule=schedule)
+    assert counters(ledger) == counters(whole)
+    assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
+    rows = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
+    columns = ["round", "client"] if file == "participation.csv" else ["round", "train_loss", "tau", "communication"]
+    new, expected = (table[table["round"] >= 4][columns].reset_index(drop=True) for table in rows)
+    pd.testing.assert_frame_equal(new, expected)
+    damaged = path.with_name(f"{path.stem}.damaged.csv")
+    assert damaged.exists() == (f"{file}: " in log(tmp_path))
+    assert not damaged.exists() or damaged.read_bytes() == content
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    federation(tmp_path, FedSUM(), rounds=2)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    tensors = load_file(path)
+    save_file(tensors, path, {"fedsum": json.dumps({"identity": {}, "books": {}})})
+    with pytest.raises(InputError, match="holds a checkpoint of another fedsum version"):
+        federation(tmp_path, FedSUM())
 
 
 def test_a_table_survives_the_server(tmp_path):
@@ -272,7 +349,7 @@ def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
     happens = {(1, 2): "silent", (2, 1): "error"}
     grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
     ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
-    assert "round 1: client 2 missed the merged model, and counts as absent" in log(tmp_path)
+    assert "round 1: client 2 did not confirm the merged model and counts as absent" in log(tmp_path)
     assert ledger.state.last == {0: 5, 1: 4, 2: 5, 3: 5}
 
 
@@ -280,22 +357,24 @@ def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
     federation(tmp_path, FedSUM(), rounds=2)
     with pytest.raises(InputError, match="holds a run with algorithm 'FedSUM"):
         federation(tmp_path, FedSUMCR())
-    monkeypatch.setattr("fedsum.flower.journal._PATIENCE_S", 0.1)
-    held = Journal(tmp_path / "run", N)
+    with pytest.raises(InputError, match="holds a run with on_loss 'reset'"):
+        federation(tmp_path, FedSUM(), on_loss="table")
+    monkeypatch.setattr("fedsum.flower.journal.LOCK_PATIENCE", 0.1)
+    held = Journal(tmp_path / "run")
     with pytest.raises(InputError, match="another process writes to it"):
-        Journal(tmp_path / "run", N)
+        Journal(tmp_path / "run")
     held.close()
 
 
 def test_lost_states_reset_the_epoch_once(tmp_path):
-    def on_round(ledger, closed):
+    def on_round(ledger, outcome):
         if ledger.state.t == 3:
             for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):
                 file.unlink()
 
     ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
-    assert "client 2 has lost its state; epoch 1 begins, x stays" in log(tmp_path)
-    assert (ledger.state.epoch, ledger.state.begun, ledger.state.t) == (1, 3, 6)
+    assert "client 2 has lost its state; epoch 1 begins: client states are reset, x is kept" in log(tmp_path)
+    assert (ledger.state.epoch, ledger.state.first_round, ledger.state.t) == (1, 3, 6)
 
 
 def test_keys_say_who_is_who(tmp_path):

@@ -7,48 +7,57 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 from ..algorithms import Traffic
-from .journal import Journal
 from .protocol import Order
+from .server_state import ServerState
 from .wire import from_order, size_in_bytes
 
 
 class Mailbox:
-    """Which messages are out, until when, and how much went over the network."""
+    """Sends the orders of a round, collects the replies until its deadline, and counts the traffic.
 
-    def __init__(self, grid: Grid, journal: Journal, until: float) -> None:
-        self.grid, self.journal, self.until = grid, journal, until
-        self.open: dict[str, int] = {}
-        self.down = self.up = 0
+    Args:
+      grid: Flower's.
+      state: its `sent` is increased by every message.
+      deadline: on the clock of time.monotonic(); messages expire then.
+    """
+
+    def __init__(self, grid: Grid, state: ServerState, deadline: float) -> None:
+        self.grid, self.state, self.deadline = grid, state, deadline
+        self.unanswered: dict[str, int] = {}
+        """the client of each order without a reply, by message id"""
+        self.bytes_down = self.bytes_up = 0
 
     @property
-    def left(self) -> float:
-        return self.until - time.monotonic()
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
 
     def send(self, kind: str, orders: dict[int, Order]) -> None:
-        if not orders or self.left <= 0:
+        """Sends each node its order."""
+        if not orders or self.seconds_left <= 0:
             return
         messages = []
         for node, order in orders.items():
-            message = FlowerMessage(from_order(order), node, kind, ttl=self.left, group_id=str(order.step_id.t))
+            group = str(order.step_id.t)
+            message = FlowerMessage(from_order(order), node, kind, ttl=self.seconds_left, group_id=group)
             messages.append(message)
-            self.down += self._count(message)
+            self.bytes_down += self._count(message)
         for message_id, order in zip(self.grid.push_messages(messages), orders.values(), strict=True):
             if message_id:
-                self.open[message_id] = order.step_id.client
+                self.unanswered[message_id] = order.step_id.client
 
     def receive(self) -> Iterable[tuple[int, FlowerMessage]]:
-        """The replies that have come; each message gets one."""
-        for message in self.grid.pull_messages(list(self.open)) if self.open else ():
-            client = self.open.pop(message.metadata.reply_to_message_id, None)
+        """The replies that have arrived since the last call, one per order."""
+        for message in self.grid.pull_messages(list(self.unanswered)) if self.unanswered else ():
+            client = self.unanswered.pop(message.metadata.reply_to_message_id, None)
             if client is None:
                 continue
             if message.has_content():
-                self.up += self._count(message)
+                self.bytes_up += self._count(message)
             yield client, message
 
     def _count(self, message: FlowerMessage) -> int:
-        """Adds a message to what the run has sent, and returns its bytes."""
+        """Adds a message to the traffic of the run, and returns its bytes."""
         arrays = [array for record in message.content.array_records.values() for array in record.values()]
-        sent = Traffic(vectors=sum(len(array.shape) == 1 for array in arrays), bytes=size_in_bytes(message))
-        self.journal.sent += sent
-        return sent.bytes
+        traffic = Traffic(vectors=sum(len(array.shape) == 1 for array in arrays), bytes=size_in_bytes(message))
+        self.state.sent += traffic
+        return traffic.bytes

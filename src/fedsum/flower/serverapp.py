@@ -1,4 +1,4 @@
-"""The server app: an app's configuration and its task, run as a federation."""
+"""The Flower ServerApp: an app's configuration and its task, run as a federation."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -12,22 +12,24 @@ from torch import Tensor
 
 from ..algorithms import Algorithm
 from ..participation import Schedule
+from ..training.options import Options
 from .federation import Federation
 from .journal import Journal
-from .ledger import Closed, Ledger
+from .ledger import Ledger, RoundOutcome
+from .merge_rules import MergeRules
 from .settings import Settings
 from .wire import to_vectors
 
 
 class ServerTask(Protocol):
-    """What the server needs of a task; any `fedsum.tasks.BaseTask` will do."""
+    """What the server needs of a task. Every `fedsum.tasks.BaseTask` has it."""
 
     def init(self, seed: int) -> Tensor:
         """x^(0), a flat vector."""
         ...
 
     def evaluate(self, x: Tensor) -> dict[str, float]:
-        """What to write down of a model, such as `train_loss` and `test_accuracy`."""
+        """The metrics of a model, such as `train_loss` and `test_accuracy`."""
         ...
 
 
@@ -37,61 +39,63 @@ def server_app(
     algorithm: Algorithm | None = None,
     schedule: Schedule | None = None,
     eta_l: Callable[[int], float] | None = None,
-    on_round: Callable[[Ledger, Closed], None] | None = None,
+    on_round: Callable[[Ledger, RoundOutcome], None] | None = None,
 ) -> ServerApp:
     """A ServerApp for `flwr run`.
 
     Args:
-      task: makes what the server needs, `task(N)`: x^(0) and an evaluation.
-      algorithm: default: the one that the app's configuration names.
-      schedule: default: the configuration's, or whoever is online.
+      task: `task(N)` returns what the server needs: x^(0) and an evaluation.
+      algorithm: default: the algorithm that the app's configuration names.
+      schedule: the active clients of each round; default: the configuration's, or all clients that are online.
       eta_l: local learning rate as a function of the round; default: the configuration's.
-      on_round: called after every round.
+      on_round: called after each round that was merged.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         settings = Settings.read(context.run_config)
-        judge = task(settings.clients)
-        ledger = Ledger(
-            algorithm or settings.algorithm,
-            judge.init(settings.seed),
-            n=settings.clients,
+        server_task = task(settings.clients)
+        options = Options(
+            rounds=settings.rounds,
             local_steps=settings.local_steps,
             eta_l=eta_l or settings.rate,
             eta_g=settings.eta_g,
             batch_size=settings.batch_size,
             seed=settings.seed,
+            eval_every=settings.eval_every,
+        )
+        rules = MergeRules(
             quorum=settings.quorum,
-            on_loss=settings.on_loss,  # type: ignore[arg-type]  # checked there
+            on_loss=settings.on_loss,  # type: ignore[arg-type]  # MergeRules checks it
             norm_limit=settings.norm_limit,
         )
-        chosen = schedule or settings.build_schedule()
-        options: dict[str, Any] = {"schedule": chosen, "keys": settings.keys(), "eval_every": settings.eval_every}
+        x0 = server_task.init(settings.seed)
+        ledger = Ledger(algorithm or settings.algorithm, x0, settings.clients, options, rules)
+        chosen, keys = schedule or settings.build_schedule(), settings.keys()
 
-        def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
-            return MetricRecord(dict(judge.evaluate(to_vectors(arrays)["x"])))
+        def evaluate(rounds_done: int, arrays: ArrayRecord) -> MetricRecord:
+            return MetricRecord(dict(server_task.evaluate(to_vectors(arrays)["x"])))
 
-        with closing(Journal(settings.folder, settings.clients)) as journal:
-            journal.configured(_config(settings, ledger.algorithm, chosen))
-            federation = Federation(ledger, journal, on_round=on_round, **options)
-            federation.start(grid, num_rounds=settings.rounds, timeout=settings.deadline, evaluate_fn=evaluate)
+        with closing(Journal(settings.folder)) as journal:
+            journal.write_config(_config(settings, ledger.algorithm, chosen))
+            federation = Federation(ledger, journal, schedule=chosen, keys=keys, on_round=on_round)
+            federation.start(grid, timeout=settings.deadline, evaluate_fn=evaluate)
 
     return app
 
 
 def own_data(client: int, n: int, inputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """`client_data` of a `fedsum.tasks.Task` on the machine of one client, which has no other's data.
+    """`client_data` of a `fedsum.tasks.Task` on the machine of one client, which has only its own data.
 
-    The others' places are held by one sample each, never used, so that client i is number i here too, and draws
-    the batches that it draws in simulation.
+    Every other client is represented by one sample, which is never used. So client i has the index i here too, and
+    draws the same batches as in simulation.
     """
     return [(inputs, targets) if i == client else (inputs[:1], targets[:1]) for i in range(n)]
 
 
 def _config(settings: Settings, algorithm: Algorithm, schedule: Schedule | None) -> dict[str, Any]:
-    """The run's configuration as a simulation writes it."""
+    """The run's config.toml, with the keys that a simulation writes."""
     import platform
 
     import flwr
@@ -114,9 +118,9 @@ def _config(settings: Settings, algorithm: Algorithm, schedule: Schedule | None)
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass that a TOML file can hold as they are."""
+    """The fields of a dataclass that a TOML file can hold."""
     try:
-        found = asdict(record)
+        fields = asdict(record)
     except TypeError:
         return {}
-    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}
+    return {name: value for name, value in fields.items() if isinstance(value, bool | int | float | str)}

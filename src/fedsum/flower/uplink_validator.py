@@ -1,59 +1,60 @@
-"""What comes from a client is checked before it is added to anything."""
+"""Validation of uplinks before they are merged."""
 
 import math
 from collections import deque
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from ..algorithms import Message
-from ..base.checks import real
 
-_WINDOW = 101
+_REMEMBERED = 101
+"""recent norms that are remembered"""
 _FEWEST = 5
-"""norms to remember, and to have seen before one is called too large"""
+"""recent norms needed before a norm can be called too large"""
+
+
+class RecentNorms:
+    """Norms of recently merged uplinks: a client's first uplink is a whole gradient, later ones may be changes."""
+
+    def __init__(self, first: Iterable[float] = (), later: Iterable[float] = ()) -> None:
+        self.first = deque(first, maxlen=_REMEMBERED)
+        self.later = deque(later, maxlen=_REMEMBERED)
+
+    def lists(self) -> dict[str, list[float]]:
+        """The arguments that make an equal object."""
+        return {"first": list(self.first), "later": list(self.later)}
 
 
 class UplinkValidator:
-    """Refuses uplinks of the wrong form, with NaN or infinity, or far larger than others were.
+    """Refuses uplinks with wrong names, shapes or types, with NaN or infinity, or with too large a norm.
 
     Args:
-      expected: an uplink as it should be; its values do not matter.
-      limit: the largest norm, as a multiple of the median of those let in; 0 for none.
+      expected: an uplink with the right names, shapes and types; its values do not matter.
+      norm_limit: the largest norm, as a multiple of the median of recent norms; 0: no limit.
     """
 
-    def __init__(self, expected: Message, limit: float) -> None:
-        self.expected = expected
-        self.limit = real("norm_limit", limit, low=0)
-        # A client's first uplink is a whole gradient, the later ones may be changes: two measures.
-        self._norms = {True: deque[float](maxlen=_WINDOW), False: deque[float](maxlen=_WINDOW)}
+    def __init__(self, expected: Message, norm_limit: float) -> None:
+        self.expected, self.norm_limit = expected, norm_limit
 
-    def refusal(self, uplink: Message, *, first: bool) -> str | None:
-        """Why not, in one line; None if it may come in."""
+    def refusal(self, uplink: Message, recent_norms: Sequence[float]) -> str | None:
+        """Why the uplink is refused, in one line; None if it is valid."""
         if uplink.keys() != self.expected.keys():
             return f"holds {sorted(uplink)}, expected {sorted(self.expected)}"
-        for name, wanted in self.expected.items():
+        for name, expected in self.expected.items():
             value = uplink[name]
-            if value.shape != wanted.shape:
-                return f"{name} has shape {list(value.shape)}, expected {list(wanted.shape)}"
-            if value.dtype != wanted.dtype:
-                return f"{name} is {value.dtype}, expected {wanted.dtype}"
+            if value.shape != expected.shape:
+                return f"{name} has shape {list(value.shape)}, expected {list(expected.shape)}"
+            if value.dtype != expected.dtype:
+                return f"{name} is {value.dtype}, expected {expected.dtype}"
             if not bool(value.isfinite().all()):
                 return f"{name} holds NaN or infinity"
-        norm, seen = _norm(uplink), self._norms[first]
-        if self.limit and len(seen) >= _FEWEST and norm > self.limit * median(seen):
-            return f"norm {norm:.3g} is over {self.limit:g} times the median, {median(seen):.3g}"
+        if self.norm_limit and len(recent_norms) >= _FEWEST:
+            size, typical = norm(uplink), median(recent_norms)
+            if size > self.norm_limit * typical:
+                return f"norm {size:.3g} is more than {self.norm_limit:g} times the median, {typical:.3g}"
         return None
 
-    def admitted(self, uplink: Message, *, first: bool) -> None:
-        """It was merged: from now on it is part of what is usual."""
-        self._norms[first].append(_norm(uplink))
 
-    def memory(self) -> dict[str, list[float]]:
-        return {"first": list(self._norms[True]), "later": list(self._norms[False])}
-
-    def recall(self, memory: dict[str, list[float]]) -> None:
-        self._norms[True].extend(memory["first"])
-        self._norms[False].extend(memory["later"])
-
-
-def _norm(uplink: Message) -> float:
+def norm(uplink: Message) -> float:
+    """The Euclidean norm over all vectors of an uplink."""
     return math.sqrt(sum(float(value.double().square().sum()) for value in uplink.values()))

@@ -23,6 +23,7 @@ from ..training.options import HOW
 from . import checkpoint, recipes, tensorfile
 from .checkpoint import RunState, Snapshot
 from .config import ENVIRONMENT
+from .csv_rows import cut_back
 from .recipes import Table
 from .tensorfile import Entry
 
@@ -121,6 +122,10 @@ class RunFolder:
             csv.writer(text, lineterminator="\n").writerows([self._columns, *(self._cells(row) for row in rows)])
         with written_whole(self.path / METRICS) as part:
             part.write_text(text.getvalue())
+
+    def cut_metrics(self, last_round: int) -> None:
+        """Removes the rows after `last_round`; the next rows are appended to those that stay."""
+        self._columns = cut_back(self.path / METRICS, last_round, self.log)
 
     def append(self, row: Mapping[str, float]) -> None:
         """Adds one evaluation."""

@@ -16,7 +16,7 @@ from .task import task
 STATE = Path(os.environ["FEDSUM_TEST_STATE"])
 
 
-def check(ledger, closed):
+def check(ledger, outcome):
     state = ledger.state
     if "y" not in state.server:
         return
@@ -25,7 +25,7 @@ def check(ledger, closed):
     away = float((state.server["y"] - total).norm() / state.server["y"].norm())
     path = STATE / f"sums-{state.job}.csv"
     with path.open("a", newline="") as file:
-        csv.writer(file).writerow([state.t, state.epoch, len(closed.merged), away])
+        csv.writer(file).writerow([state.t, state.epoch, len(outcome.merged), away])
 
 
 save = Journal.save
