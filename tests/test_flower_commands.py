@@ -1,14 +1,19 @@
 """`fedsum flower ...`: an app and keys that Flower accepts."""
 
+import pkgutil
 import stat
 import sys
 import tomllib
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from cryptography import x509
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 
+from fedsum import flower
 from fedsum.cli import main
 
 
@@ -53,6 +58,28 @@ def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch,
 
 
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedsum.flower.commands.find_spec", lambda name: None)
-    assert fedsum(monkeypatch, "flower", "init", tmp_path / "app") == 2
-    assert "pip install 'fedsum[flower]'" in capsys.readouterr().err
+    monkeypatch.setattr("fedsum.flower.requirement.find_spec", lambda name: None)
+    for command in ("init", "certs"):
+        assert fedsum(monkeypatch, "flower", command, tmp_path / command) == 2
+        assert "pip install 'fedsum[flower]'" in capsys.readouterr().err
+        assert not (tmp_path / command).exists()
+
+
+def test_public_names_are_what_they_say():
+    """Also after the modules were imported: no module of the package has the name of a public function or class."""
+    for info in pkgutil.iter_modules(flower.__path__):
+        import_module(f"fedsum.flower.{info.name}")
+    for name in flower.__all__:
+        assert getattr(flower, name).__name__ == name
+        assert not isinstance(getattr(flower, name), ModuleType)
+    with pytest.raises(AttributeError, match="has no attribute 'Door'"):
+        flower.Door  # noqa: B018
+
+
+def test_no_two_modules_have_one_name():
+    source = Path(flower.__file__).parents[1]
+    modules = [path for path in source.rglob("*.py") if path.name != "__init__.py" and "template" not in path.parts]
+    here = {path.name for path in modules if path.parent.name == "flower"}
+    elsewhere = {path.name for path in modules if path.parent.name != "flower"}
+    assert not here & elsewhere
+    assert len(here) > 10

@@ -356,6 +356,9 @@ def test_after_a_reset_rates_go_on_and_the_epoch_counts_its_own_rounds(tmp_path)
 def test_wrong_rules_are_refused(rules, message, tmp_path):
     with pytest.raises(InputError, match=message):
         Direct(tmp_path, FedSUM(), **rules)
+    if rules != {"quorum": N + 1}:  # wrong whatever the algorithm and N are
+        with pytest.raises(InputError):
+            MergeRules(**rules)
 
 
 def test_with_a_table_only_the_loser_begins_anew(tmp_path):

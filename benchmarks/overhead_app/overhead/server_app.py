@@ -10,9 +10,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 import fedsum
-from fedsum.flower import Federation, Ledger
-from fedsum.flower.journal import Journal
-from fedsum.flower.merge_rules import MergeRules
+from fedsum.flower import Federation, Journal, Ledger, MergeRules
 from fedsum.training.options import Options
 
 from .task import task

@@ -19,15 +19,19 @@ from ..base.metrics import LABELS
 from ..base.registry import build
 from ..experiments import commands as experiments
 from ..experiments.demo import DEMOS
-from ..flower.commands import app as flower
 from ..participation import SCHEDULES, Schedule, Trace
 from ..runs import commands as runs
 from ..simulate import RoundDone
 from .console import QUIET, Json, err, figure, out, print_path
+from .flower_certs_command import flower_certs
+from .flower_init_command import flower_init
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 runs.add_to(app)
 experiments.add_to(app)
+flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
+flower.command("init")(flower_init)
+flower.command("certs")(flower_certs)
 app.add_typer(flower, name="flower")
 
 _INTERRUPTED = 130

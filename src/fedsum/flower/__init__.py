@@ -3,31 +3,55 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .requirement import INSTALL, require_flower
+
 if TYPE_CHECKING:
+    from .app_template import write_app
+    from .certs import write_certs
     from .clientapp import client_app
     from .federation import Federation
-    from .ledger import Ledger
+    from .journal import Journal
+    from .ledger import Ledger, RoundOutcome
+    from .merge_rules import MergeRules
     from .serverapp import ServerTask, own_data, server_app
 
-__all__ = ["Federation", "Ledger", "ServerTask", "client_app", "own_data", "server_app"]
+__all__ = [
+    "Federation",
+    "Journal",
+    "Ledger",
+    "MergeRules",
+    "RoundOutcome",
+    "ServerTask",
+    "client_app",
+    "own_data",
+    "require_flower",
+    "server_app",
+    "write_app",
+    "write_certs",
+]
 
 _MODULES = {
     "Federation": "federation",
+    "Journal": "journal",
     "Ledger": "ledger",
+    "MergeRules": "merge_rules",
+    "RoundOutcome": "ledger",
     "ServerTask": "serverapp",
     "client_app": "clientapp",
     "own_data": "serverapp",
     "server_app": "serverapp",
+    "write_app": "app_template",
+    "write_certs": "certs",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use, so that the protocol and the commands work without Flower.
-    if name not in __all__:
+    # Imported on first use, so that the protocol and the command line work without Flower.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "flwr":
             raise
-        raise ModuleNotFoundError("this needs Flower: pip install 'fedsum[flower]'", name="flwr") from error
+        raise ModuleNotFoundError(f"this needs Flower: {INSTALL}", name="flwr") from error
