@@ -4,12 +4,14 @@ import pkgutil
 import stat
 import sys
 import tomllib
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 
@@ -49,12 +51,31 @@ def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch,
     server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost", "server.example.org"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
     for path in folder.glob("*.key"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     listed = tomllib.loads((folder / "clients.toml").read_text())["clients"]
     assert listed == {str(i): (folder / f"client-{i}.pub").read_text().strip() for i in range(2)}
     assert fedsum(monkeypatch, "flower", "certs", folder) == 2
     assert "a new or empty folder" in capsys.readouterr().err
+
+
+def test_certificates_are_for_this_server_alone_and_expire(tmp_path):
+    """What trustme's certificates lack; flower/certs.py makes its own for this reason."""
+    hosts = ["flower_superlink", "::1", "10.0.0.7"]
+    flower.write_certs(tmp_path / "certs", 1, hosts)
+    ca, server = (
+        x509.load_pem_x509_certificate((tmp_path / "certs" / f).read_bytes()) for f in ("ca.crt", "server.pem")
+    )
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == hosts[:1]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == hosts[1:]
+    usage = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    for certificate in (ca, server):
+        assert timedelta(days=364) < certificate.not_valid_after_utc - datetime.now(UTC) <= timedelta(days=365)
+    limits = [c.extensions.get_extension_for_class(x509.BasicConstraints).value for c in (ca, server)]
+    assert [(limit.ca, limit.path_length) for limit in limits] == [(True, 0), (False, None)]
 
 
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
