@@ -121,8 +121,8 @@ class Soak:
         return 'state = "finished"' in self.status()
 
     def done(self):
-        found = re.search(r"round = (\d+)", self.status())
-        return int(found[1]) if found else 0
+        match = re.search(r"round = (\d+)", self.status())
+        return int(match[1]) if match else 0
 
     def tell(self, seen):
         path = self.folder / "log"
@@ -177,20 +177,20 @@ def main():
     terms = TERMS | {"rounds": args.rounds, "dtype": torch.float64}
     calm = [simulate(task, FedSUM(), Uniform(N, N), **terms | {"seed": seed}) for seed in range(5)]
     without = [run.metrics["test_accuracy"].iloc[-1] for run in calm]
-    found = {
+    results = {
         "rounds": args.rounds,
         "faults": {kind: sum(k == kind for *_, k in soak.plan) for kind in (*IN_CLIENT, *OUTSIDE)},
         "largest ||y - sum h|| / ||y|| after any round": max(away for *_, away in rows),
         "at the end": rows[-1][3],
         "epochs begun anew": rows[-1][1],
         "server apps started again": soak.restarts,
-        "clients merged a round, mean": round(statistics.mean(m for _, _, m, _ in rows), 2),
+        "clients merged per round, mean": round(statistics.mean(m for _, _, m, _ in rows), 2),
         f"longest wait, s (deadline {DEADLINE:g})": wait,
         "test accuracy": accuracy,
         "without faults, 5 seeds": [round(float(value), 4) for value in without],
         "minutes": round(took / 60, 1),
     }
-    say(json.dumps(found, indent=1))
+    say(json.dumps(results, indent=1))
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
     spread = max(0.03, 3 * (max(without) - min(without)))

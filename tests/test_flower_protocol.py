@@ -60,12 +60,12 @@ class Disk(ClientStore):
             if pending and pending.stamp == (version.epoch, version.base):
                 (self.folder / "pending.safetensors").rename(self.folder / "merged.safetensors")
             raise Killed
-        kept = super().save(version)
-        if kept:
+        saved = super().save(version)
+        if saved:
             self.written[version.stamp] = version.state
         if fault == "after":
             raise Killed
-        return kept
+        return saved
 
     def wipe(self):
         for name in ("merged", "pending"):
@@ -381,7 +381,7 @@ def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["lost", "ahead"])
-def test_who_claims_to_have_lost_its_state_again_and_again_is_asked_no_more(status, tmp_path):
+def test_a_client_that_keeps_losing_its_state_is_excluded(status, tmp_path):
     net = Direct(tmp_path, FedSUM())
     for _ in range(10):
         for i in range(N):
@@ -420,7 +420,7 @@ def test_a_new_client_has_nothing_to_lose(tmp_path):
         (lambda v: {"delta": v * 1e6}, "times the median"),
     ],
 )
-def test_what_is_refused_at_the_door_leaves_both_sides_as_they_were(spoil, refusal, tmp_path):
+def test_a_refused_uplink_leaves_both_sides_as_they_were(spoil, refusal, tmp_path):
     net = Direct(tmp_path, FedSUM(), norm_limit=10.0)
     for _ in range(3):
         net.round(range(N))

@@ -182,11 +182,11 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
     trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
     missing = [set(range(N)) - set(trace.active(0, t).tolist()) for t in range(6)]
     assert missing == [{1}, {2}, set(), {0}, {1}, {2}]
-    said = log(tmp_path)
-    assert "client 1 did not reply within 0.5 s" in said
-    assert "client 2 failed: raised" in said
-    assert "client 0 sent a reply that cannot be read" in said
-    assert "client 1 replied as client 0: refused" in said
+    lines = log(tmp_path)
+    assert "client 1 did not reply within 0.5 s" in lines
+    assert "client 2 failed: raised" in lines
+    assert "client 0 sent a reply that cannot be read" in lines
+    assert "client 1 replied as client 0: refused" in lines
     assert ledger.state.t == 6
 
 
@@ -235,7 +235,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
 @pytest.mark.parametrize("moment", ["merged", "saved", "evaluated"])
-def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monkeypatch):
+def test_a_killed_server_resumes_from_its_checkpoint(algorithm, moment, tmp_path, monkeypatch):
     whole, _ = federation(tmp_path / "whole", algorithm)
     save = Journal.save
 
@@ -427,11 +427,11 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
     app = server_app(lambda n: TASK)
     config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM", "schedule.name": ""}
     app(grid, Context(1, 1, {}, RecordDict(), config))
-    told = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
-    assert told["rounds"] == 6
-    assert told["algorithm"] == {"name": "FedSUM"}
-    assert told["schedule"] == {"name": "online"}
-    assert json.loads(json.dumps(told["environment"]))["flwr"]
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["rounds"] == 6
+    assert config["algorithm"] == {"name": "FedSUM"}
+    assert config["schedule"] == {"name": "online"}
+    assert json.loads(json.dumps(config["environment"]))["flwr"]
     wait_for((tmp_path / "run" / "metrics.csv").exists, 1, "metrics")
 
 

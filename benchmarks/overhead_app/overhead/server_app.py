@@ -22,9 +22,9 @@ class Timed(FedAvg):
     times = []
 
     def aggregate_train(self, server_round, replies):
-        found = super().aggregate_train(server_round, replies)
+        result = super().aggregate_train(server_round, replies)
         self.times.append(time.monotonic())
-        return found
+        return result
 
 
 @app.main()
@@ -33,16 +33,16 @@ def main(grid, context):
     n, rounds, folder = config["clients"], config["rounds"], Path(config["folder"])
     x0 = task(n).init(0)
     options = Options(rounds=rounds, local_steps=config["local-steps"], eta_l=config["eta-l"], batch_size=16)
-    found = {"fedsum": [], "flower": []}
+    round_times = {"fedsum": [], "flower": []}
     for turn in range(config["turns"]):
         times = [time.monotonic()]
         ledger = Ledger(fedsum.FedAvg(), x0, n, options, MergeRules(quorum=n))
         with closing(Journal(folder / f"turn-{turn}")) as journal:
             run = Federation(ledger, journal, on_round=lambda *_, times=times: times.append(time.monotonic()))
             run.start(grid, timeout=300.0)
-        found["fedsum"].append(times)
+        round_times["fedsum"].append(times)
         Timed.times = [time.monotonic()]
         strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=n, min_available_nodes=n)
         strategy.start(grid, initial_arrays=ArrayRecord({"x": Array(x0.numpy())}), num_rounds=rounds)
-        found["flower"].append(Timed.times)
-    (folder / "times.json").write_text(json.dumps(found))
+        round_times["flower"].append(Timed.times)
+    (folder / "times.json").write_text(json.dumps(round_times))

@@ -16,7 +16,7 @@ def cut_back(
     """Removes the rows after `last_round` from a CSV file with a column `round`, and returns its columns.
 
     A killed run leaves such rows, and perhaps an unfinished line, if it wrote them after its last checkpoint. Other
-    unreadable lines are removed too; then the file as it was is kept as NAME.damaged.csv, and `warn` is told.
+    unreadable lines are removed too; then the file as it was is kept as NAME.damaged.csv, and `warn` is called.
 
     Args:
       path: the file; it may be missing.
@@ -31,21 +31,21 @@ def cut_back(
     columns = _cells(lines[0]) if lines else []
     if not set(integers) <= set(columns):
         columns = []
-    kept, damaged = ([lines[0]] if columns else []), 0
-    for line in lines[len(kept) :]:
-        row = dict(zip(columns, _cells(line), strict=False)) if len(_cells(line)) == len(columns) else {}
-        if not all(_INTEGER.fullmatch(row.get(name, "")) for name in integers):
+    rows, damaged = ([lines[0]] if columns else []), 0
+    for line in lines[len(rows) :]:
+        cells = dict(zip(columns, _cells(line), strict=False)) if len(_cells(line)) == len(columns) else {}
+        if not all(_INTEGER.fullmatch(cells.get(name, "")) for name in integers):
             damaged += 1
-        elif int(row["round"]) <= last_round:
-            kept.append(line)
+        elif int(cells["round"]) <= last_round:
+            rows.append(line)
     if damaged:
         copy = path.with_name(f"{path.stem}.damaged{path.suffix}")
         with written_whole(copy) as part:
             part.write_bytes(content)
         warn(f"{path.name}: {damaged} unreadable lines were removed; the file as it was is now {copy.name}")
-    if damaged or unfinished or len(kept) < len(lines):
+    if damaged or unfinished or len(rows) < len(lines):
         with written_whole(path) as part:
-            part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            part.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
     return columns
 
 
