@@ -1,4 +1,4 @@
-"""Time a round on Flower: fedsum's FedAvg, with its protocol and checkpoints, beside Flower's own FedAvg.
+"""Time per round on Flower: fedsum's FedAvg, with its protocol and checkpoints, beside Flower's own FedAvg.
 
 python benchmarks/overhead.py [--rounds 8] [--turns 2] [--out docs/results/overhead.json]
 
@@ -36,16 +36,16 @@ def main():
         run = net.run(APP, rounds=args.rounds, turns=args.turns)
         path = run / "times.json"
         times = wait_for(lambda: path.exists() and json.loads(path.read_text()), 900, "the run")
-    rounds = {name: [b - a for turn in found for a, b in pairwise(turn[1:])] for name, found in times.items()}
-    found = {
+    rounds = {name: [b - a for turn in turns for a, b in pairwise(turn[1:])] for name, turns in times.items()}
+    results = {
         name: {"median_s": round(statistics.median(seconds), 2), "rounds_s": [round(s, 2) for s in seconds]}
         for name, seconds in rounds.items()
     }
-    found["ratio"] = round(found["fedsum"]["median_s"] / found["flower"]["median_s"], 2)
-    found["cores"], found["load"] = os.cpu_count(), os.getloadavg()
-    print(json.dumps(found, indent=1))
+    results["ratio"] = round(results["fedsum"]["median_s"] / results["flower"]["median_s"], 2)
+    results["cores"], results["load"] = os.cpu_count(), os.getloadavg()
+    print(json.dumps(results, indent=1))
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        args.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

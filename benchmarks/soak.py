@@ -86,7 +86,9 @@ class Soak:
     def run(self):
         keys = str(self.net.certs / "clients.toml")
         config = {"rounds": self.rounds, "deadline": DEADLINE, "clients": N, "client_keys": keys, "eval_every": 10}
-        return self.net.run(**config, **TERMS, eta_decay=0.0)
+        terms = {name: value for name, value in TERMS.items() if name != "eta_l"}
+        rate = {"eta-l.eta-0": TERMS["eta_l"], "eta-l.over": 1e12}  # constant
+        return self.net.run(**config, **terms, **rate)
 
     def supernode(self, client):
         self.net.processes.pop(f"supernode-{client}", None)
@@ -121,8 +123,8 @@ class Soak:
         return 'state = "finished"' in self.status()
 
     def done(self):
-        found = re.search(r"round = (\d+)", self.status())
-        return int(found[1]) if found else 0
+        match = re.search(r"round = (\d+)", self.status())
+        return int(match[1]) if match else 0
 
     def tell(self, seen):
         path = self.folder / "log"
@@ -137,7 +139,7 @@ def longest_wait(folder):
     lines = (folder / "log").read_text().splitlines()
     times = [datetime.fromisoformat(line.split()[0]) for line in lines]
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
-    return max(gap for gap, line in zip(gaps, lines[1:], strict=True) if "taken up" not in line)
+    return max(gap for gap, line in zip(gaps, lines[1:], strict=True) if "resumed after round" not in line)
 
 
 def main():
@@ -177,20 +179,20 @@ def main():
     terms = TERMS | {"rounds": args.rounds, "dtype": torch.float64}
     calm = [simulate(task, FedSUM(), Uniform(N, N), **terms | {"seed": seed}) for seed in range(5)]
     without = [run.metrics["test_accuracy"].iloc[-1] for run in calm]
-    found = {
+    results = {
         "rounds": args.rounds,
         "faults": {kind: sum(k == kind for *_, k in soak.plan) for kind in (*IN_CLIENT, *OUTSIDE)},
         "largest ||y - sum h|| / ||y|| after any round": max(away for *_, away in rows),
         "at the end": rows[-1][3],
         "epochs begun anew": rows[-1][1],
         "server apps started again": soak.restarts,
-        "clients merged a round, mean": round(statistics.mean(m for _, _, m, _ in rows), 2),
+        "clients merged per round, mean": round(statistics.mean(m for _, _, m, _ in rows), 2),
         f"longest wait, s (deadline {DEADLINE:g})": wait,
         "test accuracy": accuracy,
         "without faults, 5 seeds": [round(float(value), 4) for value in without],
         "minutes": round(took / 60, 1),
     }
-    say(json.dumps(found, indent=1))
+    say(json.dumps(results, indent=1))
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
     spread = max(0.03, 3 * (max(without) - min(without)))

@@ -92,21 +92,22 @@ def killed(folder):
 
 def deployed(name="FedSUM"):
     """The protocol of the Flower apps without Flower: orders, replies and a store on the disk for each client."""
+    from fedsum.flower.client_protocol import answer
+    from fedsum.flower.client_store import ClientStore
     from fedsum.flower.ledger import Ledger
-    from fedsum.flower.store import Store
-    from fedsum.flower.worker import answer
+    from fedsum.flower.merge_rules import MergeRules
+    from fedsum.training.options import Options
 
-    given = {key: OPTIONS[key] for key in ("local_steps", "eta_l", "batch_size", "seed")}
     whole = task().to(torch.device("cpu"), OPTIONS["dtype"])
-    ledger = Ledger(ALGORITHMS[name](), whole.init(OPTIONS["seed"]), n=N, **given)
+    ledger = Ledger(ALGORITHMS[name](), whole.init(OPTIONS["seed"]), N, Options(**OPTIONS), MergeRules())
     with tempfile.TemporaryDirectory() as folder:
         for t in range(OPTIONS["rounds"]):
             for client in schedule().active(OPTIONS["seed"], t).tolist():
                 order = ledger.order(client)
-                store = Store(folder, order.slip.job, client)
-                assert ledger.hear(answer(order, ledger.algorithm, whole, store)) is None
-            ledger.close(len(schedule().active(OPTIONS["seed"], t)))
-    return ledger.books.server["x"]
+                store = ClientStore(folder, order.step_id.job, client)
+                assert ledger.receive(answer(order, ledger.algorithm, whole, store)) is None
+            ledger.close_round(len(schedule().active(OPTIONS["seed"], t)))
+    return ledger.state.server["x"]
 
 
 def all_models(folder):

@@ -21,10 +21,10 @@ def free_port():
 
 def wait_for(condition, seconds, what):
     until = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < until, f"{what}: not within {seconds} s"
         time.sleep(0.2)
-    return found
+    return result
 
 
 class Net:
@@ -97,11 +97,11 @@ class Net:
 
     def supernode(self, client, *more, name=None, config=""):
         secure = ["--insecure"] if not self.certs else [f"--root-certificates={self.certs / 'ca.crt'}"]
-        told = config or f'client-id={client} state="{self.state}"'
+        node_config = config or f'client-id={client} state="{self.state}"'
         return self.start(
             name or f"supernode-{client}",
             *("flower-supernode", f"--superlink=127.0.0.1:{self.port}", f"--port={free_port()}"),
-            *("--node-config", told, *secure, *more),
+            *("--node-config", node_config, *secure, *more),
         )
 
     def flwr(self, *command):
@@ -114,14 +114,14 @@ class Net:
     def run(self, app=APP, **config):
         """Starts a run and returns the folder it will write to."""
         folder = self.folder / config.pop("folder", "run")
-        told = {"folder": str(folder), **{key.replace("_", "-"): value for key, value in config.items()}}
-        overrides = " ".join(f"{key}={json.dumps(value)}" for key, value in told.items())
+        settings = {"folder": str(folder), **{key.replace("_", "-"): value for key, value in config.items()}}
+        overrides = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         self.flwr("run", str(app), "test", "--run-config", overrides, "--format", "json")
         return folder
 
     def faults(self, *faults):
-        told = [dict(zip(("t", "client", "kind"), fault, strict=True)) for fault in faults]
-        (self.state / "faults.json").write_text(json.dumps(told))
+        plan = [dict(zip(("t", "client", "kind"), fault, strict=True)) for fault in faults]
+        (self.state / "faults.json").write_text(json.dumps(plan))
 
     def finished(self, folder, seconds):
         def state():

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
 from fedsum.flower.certs import write_certs
-from fedsum.flower.store import Store
+from fedsum.flower.client_store import ClientStore
 from fedsum.tasks import Quadratic
 
 SETS = [[0, 1], [], [1], [0]]
@@ -31,29 +31,31 @@ RUNS = [
 pytestmark = pytest.mark.xdist_group("flower")  # one after the other: two cores are few for one federation
 
 
-def books(folder):
+def server_state(folder):
+    """The server state in a checkpoint: numbers and tensors."""
     with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
-        told = json.loads(file.metadata()["fedsum"])["books"]
-        return told, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        numbers = json.loads(file.metadata()["fedsum"])["state"]
+        return numbers, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
 def sums(net, folder):
     """After each round: (rounds done, epoch, merged, ||y - sum h|| / ||y||)."""
-    job = books(folder)[0]["job"]
+    job = server_state(folder)[0]["job"]
     with (net.state / f"sums-{job}.csv").open() as file:
         return [(int(t), int(epoch), int(m), float(away)) for t, epoch, m, away in csv.reader(file)]
 
 
-def left(net, folder):
-    """What a run has left on the disks: the server's state, its memory of each client, the clients' own states."""
-    told, tensors = books(folder)
-    memory, clients = ({int(i): {} for i in told["last"]} for _ in range(2))
+def states_on_disk(net, folder):
+    """The server's state, its memory of each client, and the clients' own states, as a run has saved them."""
+    numbers, tensors = server_state(folder)
+    memory, clients = ({int(i): {} for i in numbers["last"]} for _ in range(2))
     for path in (folder / "clients").iterdir():
         memory[int(path.name.split("-")[0])] = {k.removeprefix("row."): v for k, v in load_file(path).items()}
-    for i, last in told["last"].items():
-        if version := Store(net.state, told["job"], int(i)).read().find(told["epoch"], last):
+    for i, last in numbers["last"].items():
+        if version := ClientStore(net.state, numbers["job"], int(i)).read().find(numbers["epoch"], last):
             clients[int(i)] = version.state
-    return {k.removeprefix("server."): v for k, v in tensors.items() if k != "start"}, memory, clients
+    server = {key.removeprefix("server."): value for key, value in tensors.items() if key.startswith("server.")}
+    return server, memory, clients
 
 
 @pytest.mark.parametrize(("names", "sets"), RUNS)
@@ -64,7 +66,13 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
         net.superlink()
         for i in range(2):
             net.supernode(i)
-        shared = {"clients": 2, "trace": str(tmp_path / "trace.csv"), "rounds": len(sets), "quorum": 2}
+        shared = {
+            "clients": 2,
+            "schedule.name": "trace",
+            "schedule.path": str(tmp_path / "trace.csv"),
+            "rounds": len(sets),
+            "quorum": 2,
+        }
         folders = {name: net.run(folder=name, **{"algorithm.name": name}, **shared) for name in names}
         for folder in folders.values():
             net.finished(folder, 400)
@@ -74,7 +82,7 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
         options = {"local_steps": 3, "eta_l": lambda t: 0.05 / (t / 10 + 1) ** 0.5, "seed": 5, "eval_every": 1}
         run = simulate(task, algorithm, Explicit(2, sets), rounds=len(sets), eval_model="server", **options)
         wanted = (run.server, dict(run.memory), dict(run.clients))
-        torch.testing.assert_close(left(net, folder), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(states_on_disk(net, folder), wanted, rtol=1e-5, atol=1e-5)
         metrics = pd.read_csv(folder / "metrics.csv")
         for column in ("round", "train_loss", "tau"):
             torch.testing.assert_close(
@@ -110,23 +118,23 @@ def test_no_fault_breaks_the_sum(tmp_path):
         net.run(**config)
         net.finished(folder, 200)
         log = (folder / "log").read_text()
-        told, _ = books(folder)
+        numbers, _ = server_state(folder)
         rounds = sums(net, folder)
     assert [t for t, *_ in rounds] == list(range(1, 10))
     assert max(away for *_, away in rounds) <= 1e-6
-    for said in (
+    for line in (
         "client 0 failed: <class 'RuntimeError'>:<'raised after computing'>",
         "round 1: client 1 failed: <class 'OSError'>",
         "round 2: client 0 refused: delta holds NaN or infinity",
         "round 2: client 1 sent a reply that cannot be read",
         "client 1 has lost its state; epoch 1 begins",
-        "round 5: client 0 did not answer within 25 s",
-        "taken up after round 6 of 9",
+        "round 5: client 0 did not reply within 25 s",
+        "resumed after round 6 of 9",
     ):
-        assert said in log
-    assert told["epoch"] == 1
-    assert min(told["last"].values()) >= 2 * 4  # all are back
-    assert len(told["last"]) == 3
+        assert line in log
+    assert numbers["epoch"] == 1
+    assert min(numbers["last"].values()) >= 2 * 4  # all are back
+    assert len(numbers["last"]) == 3
 
 
 def test_tls_and_keys_keep_strangers_out(tmp_path):

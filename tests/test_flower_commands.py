@@ -1,14 +1,21 @@
 """`fedsum flower ...`: an app and keys that Flower accepts."""
 
+import pkgutil
 import stat
 import sys
 import tomllib
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 
+from fedsum import flower
 from fedsum.cli import main
 
 
@@ -44,6 +51,7 @@ def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch,
     server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost", "server.example.org"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
     for path in folder.glob("*.key"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     listed = tomllib.loads((folder / "clients.toml").read_text())["clients"]
@@ -52,7 +60,47 @@ def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch,
     assert "a new or empty folder" in capsys.readouterr().err
 
 
+def test_certificates_are_for_this_server_alone_and_expire(tmp_path):
+    """What trustme's certificates lack; flower/certs.py makes its own for this reason."""
+    hosts = ["flower_superlink", "::1", "10.0.0.7"]
+    flower.write_certs(tmp_path / "certs", 1, hosts)
+    ca, server = (
+        x509.load_pem_x509_certificate((tmp_path / "certs" / f).read_bytes()) for f in ("ca.crt", "server.pem")
+    )
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == hosts[:1]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == hosts[1:]
+    usage = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    for certificate in (ca, server):
+        assert timedelta(days=364) < certificate.not_valid_after_utc - datetime.now(UTC) <= timedelta(days=365)
+    limits = [c.extensions.get_extension_for_class(x509.BasicConstraints).value for c in (ca, server)]
+    assert [(limit.ca, limit.path_length) for limit in limits] == [(True, 0), (False, None)]
+
+
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedsum.flower.commands.find_spec", lambda name: None)
-    assert fedsum(monkeypatch, "flower", "init", tmp_path / "app") == 2
-    assert "pip install 'fedsum[flower]'" in capsys.readouterr().err
+    monkeypatch.setattr("fedsum.flower.requirement.find_spec", lambda name: None)
+    for command in ("init", "certs"):
+        assert fedsum(monkeypatch, "flower", command, tmp_path / command) == 2
+        assert "pip install 'fedsum[flower]'" in capsys.readouterr().err
+        assert not (tmp_path / command).exists()
+
+
+def test_public_names_are_what_they_say():
+    """Also after the modules were imported: no module of the package has the name of a public function or class."""
+    for info in pkgutil.iter_modules(flower.__path__):
+        import_module(f"fedsum.flower.{info.name}")
+    for name in flower.__all__:
+        assert getattr(flower, name).__name__ == name
+        assert not isinstance(getattr(flower, name), ModuleType)
+    with pytest.raises(AttributeError, match="has no attribute 'Door'"):
+        flower.Door  # noqa: B018
+
+
+def test_no_two_modules_have_one_name():
+    source = Path(flower.__file__).parents[1]
+    modules = [path for path in source.rglob("*.py") if path.name != "__init__.py" and "template" not in path.parts]
+    here = {path.name for path in modules if path.parent.name == "flower"}
+    elsewhere = {path.name for path in modules if path.parent.name != "flower"}
+    assert not here & elsewhere
+    assert len(here) > 10

@@ -16,8 +16,8 @@ def test_the_example_trains_mnist_over_tls_with_authentication(tmp_path):
     app = tmp_path / "example"
     path = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run([str(BIN / "fedsum"), "flower", "init", str(app)], check=True)
-    told = (app / "README.md").read_text().split("## Without")[0]
-    script = "set -e\n" + "\n".join(re.findall(r"```sh\n(.*?)```", told, re.DOTALL))
+    commands = (app / "README.md").read_text().split("## Without")[0]
+    script = "set -e\n" + "\n".join(re.findall(r"```sh\n(.*?)```", commands, re.DOTALL))
     ports = {"8000": free_port(), "9100": free_port() // 2}  # others may use the README's own
     for port, free in ports.items():
         script = script.replace(port, str(free))

@@ -19,12 +19,14 @@ from problems import Shifted, decaying, noisy, third_empty
 
 from fedsum import SCAFFOLD, FedAvg, FedAWE, FedSUM, FedSUMB, FedSUMCR, InputError, simulate
 from fedsum.algorithms import ALGORITHMS
+from fedsum.flower.client_protocol import answer
+from fedsum.flower.client_store import ClientStore, StateVersion
 from fedsum.flower.ledger import Ledger
+from fedsum.flower.merge_rules import MergeRules
 from fedsum.flower.probes import telescopes
 from fedsum.flower.protocol import NEVER
-from fedsum.flower.store import Store, Version
-from fedsum.flower.worker import answer
 from fedsum.tasks import Quadratic
+from fedsum.training.options import Options
 
 N = 4
 _random = Quadratic.random(N, 3, noise=0.3, seed=3)
@@ -32,18 +34,22 @@ TASK = Shifted(_random.curvature, _random.centers, 0.3)
 STATE_OF = {"FedSUM": "h", "FedSUMB": "h", "FedSUMCR": "h", "SCAFFOLD": "c"}
 
 
+def options(**given):
+    return Options(**{"rounds": 100, "local_steps": 2, "eta_l": 0.05, "batch_size": 1} | given)
+
+
 class Killed(BaseException):
     """The process is gone at this very point."""
 
 
-class Disk(Store):
+class Disk(ClientStore):
     """A store that may fail or be killed at a write, and remembers for the test what was ever written."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.fault, self.written = None, {}
 
-    def keep(self, version):
+    def save(self, version):
         fault, self.fault = self.fault, None
         if fault == "full":
             raise OSError("No space left on device")
@@ -51,15 +57,15 @@ class Disk(Store):
             raise Killed
         if fault == "promoted":  # killed between the two renames
             pending = self.read().pending
-            if pending and pending.age == (version.epoch, version.base):
+            if pending and pending.stamp == (version.epoch, version.base):
                 (self.folder / "pending.safetensors").rename(self.folder / "merged.safetensors")
             raise Killed
-        kept = super().keep(version)
-        if kept:
-            self.written[version.age] = version.state
+        saved = super().save(version)
+        if saved:
+            self.written[version.stamp] = version.state
         if fault == "after":
             raise Killed
-        return kept
+        return saved
 
     def wipe(self):
         for name in ("merged", "pending"):
@@ -67,7 +73,7 @@ class Disk(Store):
 
 
 class Federation(RuleBasedStateMachine):
-    """Orders and replies are letters that may arrive late, twice or never."""
+    """Orders and replies are messages that may arrive late, twice or never."""
 
     @initialize(
         algorithm=st.sampled_from([FedSUM(), FedSUMB(), FedSUMCR(), FedSUMCR(printed_average=True), SCAFFOLD()]),
@@ -81,35 +87,26 @@ class Federation(RuleBasedStateMachine):
         self.folder = self.make_folder()
         self.algorithm, self.on_loss, self.quorum = algorithm, on_loss, quorum
         self.ledger = self.fresh()
-        self.checkpoints = [copy.deepcopy(self.ledger.books)]
-        self.disks = [Disk(self.folder, self.ledger.books.job, i) for i in range(N)]
+        self.checkpoints = [copy.deepcopy(self.ledger.state)]
+        self.disks = [Disk(self.folder, self.ledger.state.job, i) for i in range(N)]
         self.orders, self.replies = [], []
 
     make_folder = staticmethod(lambda: None)  # the test puts one in
 
     def fresh(self):
-        return Ledger(
-            self.algorithm,
-            TASK.init(0),
-            n=N,
-            local_steps=2,
-            eta_l=lambda t: 0.05 / (1 + t / 10),
-            batch_size=1,
-            quorum=self.quorum,
-            on_loss=self.on_loss,
-            norm_limit=0,
-        )
+        rules = MergeRules(quorum=self.quorum, on_loss=self.on_loss, norm_limit=0)
+        return Ledger(self.algorithm, TASK.init(0), N, options(eta_l=lambda t: 0.05 / (1 + t / 10)), rules)
 
     def save(self):
-        self.checkpoints.append(copy.deepcopy(self.ledger.books))
+        self.checkpoints.append(copy.deepcopy(self.ledger.state))
 
-    def restart(self, books):
+    def restart(self, state):
         self.ledger = self.fresh()
-        self.ledger.books = copy.deepcopy(books)
+        self.ledger.state = copy.deepcopy(state)
         self.replies.clear()  # a new run polls for replies to its own messages; orders may still lie in a SuperNode
 
     def work(self, order, fault=None):
-        disk = self.disks[order.slip.client]
+        disk = self.disks[order.step_id.client]
         disk.fault = fault
         try:
             return answer(order, self.algorithm, TASK, disk)
@@ -120,7 +117,7 @@ class Federation(RuleBasedStateMachine):
 
     @rule(clients=st.sets(st.integers(0, N - 1), min_size=1))
     def ask(self, clients):
-        self.orders += [self.ledger.order(i) for i in sorted(clients) if self.ledger.welcome(i)]
+        self.orders += [self.ledger.order(i) for i in sorted(clients) if self.ledger.eligible(i)]
 
     @precondition(lambda self: self.orders)
     @rule(
@@ -139,16 +136,16 @@ class Federation(RuleBasedStateMachine):
     def all_arrive(self):
         """Without this, long series of rounds that work would be rare."""
         for i in range(N):
-            if self.ledger.welcome(i):
+            if self.ledger.eligible(i):
                 reply = self.work(self.ledger.order(i))
-                self.ledger.hear(reply)
+                self.ledger.receive(reply)
 
     @precondition(lambda self: self.replies)
     @rule(data=st.data(), again=st.booleans())
     def reply_arrives(self, data, again):
         place = data.draw(st.integers(0, len(self.replies) - 1))
         reply = self.replies[place] if again else self.replies.pop(place)
-        self.ledger.hear(reply)
+        self.ledger.receive(reply)
 
     @precondition(lambda self: self.replies)
     @rule(data=st.data())
@@ -157,7 +154,7 @@ class Federation(RuleBasedStateMachine):
 
     @rule(killed=st.sampled_from([False, False, False, True]))
     def deadline(self, killed):
-        self.ledger.close()
+        self.ledger.close_round()
         if killed:  # between merge and checkpoint
             self.restart(self.checkpoints[-1])
         else:
@@ -179,36 +176,36 @@ class Federation(RuleBasedStateMachine):
     def y_is_the_sum_of_all_h(self):
         if not hasattr(self, "ledger"):
             return
-        books, name = self.ledger.books, STATE_OF[self.algorithm.name]
-        merged = {i: self.disks[i].written[books.epoch, last][name] for i, last in books.last.items()}
+        state, name = self.ledger.state, STATE_OF[self.algorithm.name]
+        merged = {i: self.disks[i].written[state.epoch, last][name] for i, last in state.last.items()}
         if self.on_loss == "table":
             assert self.ledger.drift() <= 1e-12
             for i, h in merged.items():
-                (whole,) = books.table[i].values()
+                (whole,) = state.table[i].values()
                 torch.testing.assert_close(whole, h, rtol=0, atol=1e-12)
         else:
             total = sum(merged.values(), torch.zeros(3, dtype=torch.float64))
-            server = books.server["c"] * N if name == "c" else books.server["y"]
+            server = state.server["c"] * N if name == "c" else state.server["y"]
             torch.testing.assert_close(server, total, rtol=0, atol=1e-12)
 
     def teardown(self):
         """Once nothing fails any more, everyone is merged again, and both sides hold the same."""
         if not hasattr(self, "ledger"):
             return
-        self.ledger.books.losses.clear()
-        t = self.ledger.books.t
+        self.ledger.state.losses.clear()
+        t = self.ledger.state.t
         for _ in range(3 + N):
             self.all_arrive()
-            self.ledger.close()
-        assert self.ledger.books.t >= t + 2
-        assert len(self.ledger.books.last) == N
+            self.ledger.close_round()
+        assert self.ledger.state.t >= t + 2
+        assert len(self.ledger.state.last) == N
         self.y_is_the_sum_of_all_h()
-        for i, last in self.ledger.books.last.items():
-            assert self.disks[i].read().find(self.ledger.books.epoch, last)
+        for i, last in self.ledger.state.last.items():
+            assert self.disks[i].read().find(self.ledger.state.epoch, last)
 
 
 def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
-    for place in ("files", "flower.store"):  # thousands of writes, none of which must survive a power cut
+    for place in ("base.files", "flower.client_store"):  # thousands of writes, none of which must survive a power cut
         monkeypatch.setattr(f"fedsum.{place}.flush", lambda path: None)
 
     class InAFolder(Federation):
@@ -232,24 +229,25 @@ def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
 class Direct:
     """Server and clients that reach each other; what fails is up to the test."""
 
-    def __init__(self, folder, algorithm, task=TASK, **options):
-        terms = {"n": task.n, "local_steps": 2, "eta_l": 0.05, "batch_size": 1, "norm_limit": 0} | options
+    def __init__(self, folder, algorithm, task=TASK, *, eta_l=0.05, **rules):
         self.algorithm, self.task = algorithm, task
-        self.ledger = Ledger(algorithm, task.init(0), **terms)
-        self.disks = [Disk(folder, self.ledger.books.job, i) for i in range(task.n)]
+        self.ledger = Ledger(
+            algorithm, task.init(0), task.n, options(eta_l=eta_l), MergeRules(**{"norm_limit": 0} | rules)
+        )
+        self.disks = [Disk(folder, self.ledger.state.job, i) for i in range(task.n)]
 
     def work(self, order):
-        return answer(order, self.algorithm, self.task, self.disks[order.slip.client])
+        return answer(order, self.algorithm, self.task, self.disks[order.step_id.client])
 
-    def round(self, clients, asked=None, told=None):
+    def round(self, clients, scheduled=None, confirming=None):
         for i in clients:
-            assert self.ledger.hear(self.work(self.ledger.order(i))) is None
-        closed = self.ledger.close(asked)
-        for i in closed.merged if told is None else told:
+            assert self.ledger.receive(self.work(self.ledger.order(i))) is None
+        outcome = self.ledger.close_round(scheduled)
+        for i in outcome.merged if confirming is None else confirming:
             farewell = self.ledger.farewell(i)
             if farewell:
-                assert self.ledger.parted(self.work(farewell)) is None
-        return closed
+                assert self.ledger.confirm_farewell(self.work(farewell)) is None
+        return outcome
 
 
 @pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + [FedAWE(clip=0.5)], ids=repr)
@@ -260,9 +258,9 @@ def test_without_faults_it_is_the_simulation(algorithm, tmp_path):
     net = Direct(tmp_path, algorithm, task, eta_l=decaying)
     for t in range(15):
         active = schedule.active(0, t)
-        assert net.round(active.tolist(), asked=len(active)).advanced
+        assert net.round(active.tolist(), scheduled=len(active)).advanced
     for name, value in run.server.items():
-        torch.testing.assert_close(net.ledger.books.server[name], value, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(net.ledger.state.server[name], value, rtol=1e-12, atol=1e-12)
 
 
 def test_a_reply_made_from_another_state_is_refused(tmp_path):
@@ -270,21 +268,21 @@ def test_a_reply_made_from_another_state_is_refused(tmp_path):
     net.round([0, 1])
     reply = net.work(net.ledger.order(0))
     for wrong in ({"last": NEVER}, {"epoch": 1}, {"step": 4}, {"job": "other"}):
-        assert net.ledger.hear(replace(reply, slip=replace(reply.slip, **wrong))) == "answers another order"
-    assert net.ledger.hear(reply) is None
-    assert net.ledger.hear(reply) == "answers a second time"
-    assert net.ledger.close().merged == (0,)
+        assert net.ledger.receive(replace(reply, step_id=replace(reply.step_id, **wrong))) == "replies to another order"
+    assert net.ledger.receive(reply) is None
+    assert net.ledger.receive(reply) == "has already replied"
+    assert net.ledger.close_round().merged == (0,)
 
 
 def test_below_the_quorum_nothing_moves(tmp_path):
     net = Direct(tmp_path, FedSUM(), quorum=3)
     net.round([0, 1, 2, 3])
-    before = copy.deepcopy(net.ledger.books)
-    closed = net.round([0, 1])
-    assert not closed.advanced
-    assert closed.merged == ()
-    assert net.ledger.books.t == before.t
-    assert torch.equal(net.ledger.books.server["x"], before.server["x"])
+    before = copy.deepcopy(net.ledger.state)
+    outcome = net.round([0, 1])
+    assert not outcome.advanced
+    assert outcome.merged == ()
+    assert net.ledger.state.t == before.t
+    assert torch.equal(net.ledger.state.server["x"], before.server["x"])
     first = net.disks[0].read().pending
     assert net.round([0, 1, 2]).merged == (0, 1, 2)  # asked again, they answer the same
     assert torch.equal(net.disks[0].read().pending.state["h"], first.state["h"])
@@ -295,16 +293,16 @@ def test_a_missed_farewell_is_an_absence(tmp_path):
     net = Direct(tmp_path, FedAWE())
     net.round(range(N))
     x_before = net.disks[0].read().pending.state["x"]
-    net.round(range(N), told=[1, 2, 3])
-    assert net.ledger.books.last == {0: 2, 1: 3, 2: 3, 3: 3}
+    net.round(range(N), confirming=[1, 2, 3])
+    assert net.ledger.state.last == {0: 2, 1: 3, 2: 3, 3: 3}
     reply = net.work(net.ledger.order(0))
     merged = net.disks[0].read().merged
     assert reply.status == "done"
     assert torch.equal(merged.state["x"], x_before)
     assert int(merged.state["last"]) == 0  # its gap is now 2
     # The farewell was taken in, but its receipt was lost: the same.
-    net.ledger.hear(reply)
-    net.ledger.close()
+    net.ledger.receive(reply)
+    net.ledger.close_round()
     net.work(net.ledger.farewell(0))
     assert int(net.disks[0].read().pending.state["last"]) == 2
     assert net.work(net.ledger.order(0)).status == "done"
@@ -317,19 +315,50 @@ def test_after_a_reset_late_joiners_start_from_the_kept_model(tmp_path):
     for _ in range(3):
         net.round([0, 1, 2])
     assert net.ledger.order(0).start is None  # x^(0) goes out once
-    x = net.ledger.books.server["x"].clone()
+    x = net.ledger.state.server["x"].clone()
     net.disks[1].wipe()
-    closed = net.round([0, 1])
-    assert "client 1 has lost its state" in closed.reset
-    books = net.ledger.books
-    assert (books.epoch, books.begun, books.t) == (1, 3, 3)
-    assert torch.equal(books.server["x"], x)
-    assert not books.server["y"].any()
+    outcome = net.round([0, 1])
+    assert "client 1 has lost its state" in outcome.reset
+    state = net.ledger.state
+    assert (state.epoch, state.first_round, state.t) == (1, 3, 3)
+    assert torch.equal(state.server["x"], x)
+    assert not state.server["y"].any()
     assert torch.equal(net.ledger.order(3).start, x)
     for _ in range(3):
         assert net.round(range(N)).advanced
     h = sum(net.disks[i].read().pending.state["h"] for i in range(N))
-    torch.testing.assert_close(books.server["y"], h, rtol=0, atol=1e-12)
+    torch.testing.assert_close(state.server["y"], h, rtol=0, atol=1e-12)
+
+
+def test_after_a_reset_rates_go_on_and_the_epoch_counts_its_own_rounds(tmp_path):
+    net = Direct(tmp_path, FedSUM(), eta_l=decaying)
+    for _ in range(3):
+        net.round(range(N))
+    before = net.ledger.record(3)
+    net.disks[1].wipe()
+    assert net.round([0, 1]).reset
+    assert (before.t, before.eta_l) == (3, decaying(3))
+    assert net.ledger.record(3) == replace(before, t=0)
+    assert net.ledger.order(0).terms.now == replace(before, t=0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"quorum": 0}, "quorum = 0: a whole number from 1"),
+        ({"quorum": N + 1}, r"quorum = 5: a whole number from 1 to 4 \(clients\)"),
+        ({"quorum": 1.5}, "quorum = 1.5"),
+        ({"on_loss": "forget"}, "on_loss = 'forget': 'reset' or 'table'"),
+        ({"norm_limit": -1}, "norm_limit = -1: a finite number, at least 0"),
+        ({"norm_limit": float("nan")}, "norm_limit = nan"),
+    ],
+)
+def test_wrong_rules_are_refused(rules, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        Direct(tmp_path, FedSUM(), **rules)
+    if rules != {"quorum": N + 1}:  # wrong whatever the algorithm and N are
+        with pytest.raises(InputError):
+            MergeRules(**rules)
 
 
 def test_with_a_table_only_the_loser_begins_anew(tmp_path):
@@ -337,11 +366,11 @@ def test_with_a_table_only_the_loser_begins_anew(tmp_path):
     net.round(range(N))
     net.disks[1].wipe()
     assert net.round([0, 1, 2]).merged == (0, 2)
-    assert (net.ledger.books.epoch, net.ledger.books.t) == (0, 2)
+    assert (net.ledger.state.epoch, net.ledger.state.t) == (0, 2)
     assert net.ledger.drift() < 1e-12
     assert net.round(range(N)).merged == (0, 1, 2, 3)
     c = sum(net.disks[i].read().pending.state["c"] for i in range(N)) / N
-    torch.testing.assert_close(net.ledger.books.server["c"], c, rtol=0, atol=1e-12)
+    torch.testing.assert_close(net.ledger.state.server["c"], c, rtol=0, atol=1e-12)
 
 
 def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
@@ -352,27 +381,31 @@ def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["lost", "ahead"])
-def test_who_claims_to_have_lost_its_state_again_and_again_is_asked_no_more(status, tmp_path):
+def test_a_client_that_keeps_losing_its_state_is_excluded(status, tmp_path):
     net = Direct(tmp_path, FedSUM())
     for _ in range(10):
         for i in range(N):
-            if net.ledger.welcome(i):
+            if net.ledger.eligible(i):
                 reply = net.work(net.ledger.order(i))
-                liar = i == 2 and reply.slip.last != NEVER
-                net.ledger.hear(replace(reply, status=status, epoch=net.ledger.books.epoch) if liar else reply)
-        net.ledger.close()
-    assert not net.ledger.welcome(2)
-    assert net.ledger.books.epoch == 3
-    assert net.ledger.books.t >= 6
+                liar = i == 2 and reply.step_id.last != NEVER
+                net.ledger.receive(replace(reply, status=status, epoch=net.ledger.state.epoch) if liar else reply)
+        net.ledger.close_round()
+    assert not net.ledger.eligible(2)
+    assert net.ledger.state.epoch == 3
+    assert net.ledger.state.t >= 6
     absurd = replace(net.work(net.ledger.order(0)), status="ahead", epoch=2**62)
-    assert net.ledger.hear(absurd) == f"claims epoch {2**62}"
+    assert net.ledger.receive(absurd) == f"claims epoch {2**62}"
 
 
 def test_a_new_client_has_nothing_to_lose(tmp_path):
     net = Direct(tmp_path, FedSUM())
-    assert net.ledger.hear(replace(net.work(net.ledger.order(0)), status="lost")) == "has nothing to lose"
+    assert (
+        net.ledger.receive(replace(net.work(net.ledger.order(0)), status="lost"))
+        == "reports 'lost', but had no state to lose"
+    )
     plain = Direct(tmp_path, FedAvg())
-    assert plain.ledger.hear(replace(plain.work(plain.ledger.order(0)), status="lost")) == "has no state to speak of"
+    refusal = plain.ledger.receive(replace(plain.work(plain.ledger.order(0)), status="lost"))
+    assert refusal == "reports 'lost', but clients of this algorithm have no state"
 
 
 @pytest.mark.parametrize(
@@ -387,16 +420,16 @@ def test_a_new_client_has_nothing_to_lose(tmp_path):
         (lambda v: {"delta": v * 1e6}, "times the median"),
     ],
 )
-def test_what_is_refused_at_the_door_leaves_both_sides_as_they_were(spoil, refusal, tmp_path):
+def test_a_refused_uplink_leaves_both_sides_as_they_were(spoil, refusal, tmp_path):
     net = Direct(tmp_path, FedSUM(), norm_limit=10.0)
     for _ in range(3):
         net.round(range(N))
     reply = net.work(net.ledger.order(0))
-    assert refusal in net.ledger.hear(replace(reply, vectors=spoil(reply.vectors["delta"])))
+    assert refusal in net.ledger.receive(replace(reply, vectors=spoil(reply.vectors["delta"])))
     assert net.round([1, 2, 3]).merged == (1, 2, 3)  # the round goes on without it
     assert net.round(range(N)).merged == (0, 1, 2, 3)  # and the next one with it
     h = sum(net.disks[i].read().pending.state["h"] for i in range(N))
-    torch.testing.assert_close(net.ledger.books.server["y"], h, rtol=0, atol=1e-12)
+    torch.testing.assert_close(net.ledger.state.server["y"], h, rtol=0, atol=1e-12)
 
 
 def test_a_damaged_file_is_a_lost_state(tmp_path):
@@ -410,7 +443,7 @@ def test_a_damaged_file_is_a_lost_state(tmp_path):
 def test_a_job_may_not_lead_out_of_the_folder(tmp_path):
     for job in ("../x", "", "a/b", ".", "x" * 65):
         with pytest.raises(InputError, match="job ="):
-            Store(tmp_path, job, 0)
+            ClientStore(tmp_path, job, 0)
 
 
 def test_a_slower_process_does_not_undo_what_a_later_one_did(tmp_path):
@@ -421,22 +454,22 @@ def test_a_slower_process_does_not_undo_what_a_later_one_did(tmp_path):
     net.round([0, 1])
     before = net.disks[0].read()
     assert net.work(old).status == "ahead"
-    assert not net.disks[0].keep(Version(0, old.slip.step, old.slip.last, {}, {}))
+    assert not net.disks[0].save(StateVersion(0, old.step_id.step, old.step_id.last, {}, {}))
     assert net.disks[0].read().newest == before.newest
 
 
 def test_a_server_restored_from_an_old_backup_does_not_take_what_it_cannot_place(tmp_path):
     net = Direct(tmp_path, FedSUM())
-    backup = copy.deepcopy(net.ledger.books)
+    backup = copy.deepcopy(net.ledger.state)
     net.round([0, 1])
     net.round([1])
     net.work(net.ledger.order(0))  # pending: round 2, made from what was merged in round 0
-    net.ledger.books = backup
+    net.ledger.state = backup
     for _ in range(2):
         net.round([2, 3])
     reply = net.work(net.ledger.order(0))  # the same round, but for this server nothing was merged of client 0
-    assert net.ledger.hear(reply) is None
-    net.ledger.close()
+    assert net.ledger.receive(reply) is None
+    net.ledger.close_round()
     h = sum(net.disks[i].read().pending.state["h"] for i in (0, 2, 3))
-    torch.testing.assert_close(net.ledger.books.server["y"], h, rtol=0, atol=1e-12)
+    torch.testing.assert_close(net.ledger.state.server["y"], h, rtol=0, atol=1e-12)
     assert net.work(net.ledger.order(0)).status == "done"

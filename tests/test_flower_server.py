@@ -3,6 +3,8 @@
 import itertools
 import json
 import tomllib
+from contextlib import closing
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -14,14 +16,32 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from problems import noisy
+from safetensors.torch import load_file, save_file
 
-from fedsum import MIFA, Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace, delays, simulate
+from fedsum import (
+    MIFA,
+    Explicit,
+    FedAWE,
+    FedSUM,
+    FedSUMCR,
+    InputError,
+    InverseSqrt,
+    Run,
+    RunSpec,
+    Trace,
+    Uniform,
+    delays,
+    simulate,
+)
 from fedsum.flower import Federation, Ledger, client_app, server_app
-from fedsum.flower import server as loop
+from fedsum.flower import federation as loop
 from fedsum.flower.certs import write_certs
+from fedsum.flower.client_keys import read_client_keys
+from fedsum.flower.deployment import SETTINGS, Deployment, configured_algorithm
 from fedsum.flower.journal import Journal
-from fedsum.flower.settings import Settings
+from fedsum.flower.merge_rules import MergeRules
 from fedsum.flower.wire import to_vectors
+from fedsum.training import Options
 
 TASK = noisy(4)
 N = TASK.n
@@ -36,7 +56,7 @@ class LocalGrid(Grid):
         self.folder, self.nodes = folder, {100 + i: i for i in range(nodes)}
         self.keys, self.activated = {}, {}
         self.fails = lambda kind, t, client: None
-        self.letters, self.count, self.sent = {}, itertools.count(), []
+        self.messages, self.count, self.sent = {}, itertools.count(), []
 
     run = property(lambda self: None)
 
@@ -56,30 +76,30 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages):
         ids = [f"m{next(self.count)}" for _ in messages]
-        for letter_id, letter in zip(ids, messages, strict=True):
-            letter.metadata.__dict__["_message_id"] = letter_id
-            self.letters[letter_id] = letter
-            self.sent.append(letter)
+        for message_id, message in zip(ids, messages, strict=True):
+            message.metadata.__dict__["_message_id"] = message_id
+            self.messages[message_id] = message
+            self.sent.append(message)
         return ids
 
     def pull_messages(self, message_ids):
         replies = []
-        for letter in [self.letters[i] for i in message_ids if i in self.letters]:
-            replies += self.answered(letter)
+        for message in [self.messages[i] for i in message_ids if i in self.messages]:
+            replies += self.answered(message)
         return replies
 
-    def answered(self, letter):
-        kind, client = letter.metadata.message_type, self.nodes.get(letter.metadata.dst_node_id)
-        t = int(letter.metadata.group_id or -1)
+    def answered(self, message):
+        kind, client = message.metadata.message_type, self.nodes.get(message.metadata.dst_node_id)
+        t = int(message.metadata.group_id or -1)
         fails = self.fails(kind, t, client)
         if fails == "silent":
             return []
-        del self.letters[letter.metadata.message_id]
+        del self.messages[message.metadata.message_id]
         config = {"client-id": client, "state": str(self.folder)}
-        context = Context(1, letter.metadata.dst_node_id, config, RecordDict(), CONFIG)
-        reply = self.app(letter, context)
+        context = Context(1, message.metadata.dst_node_id, config, RecordDict(), CONFIG)
+        reply = self.app(message, context)
         if fails == "error":
-            return [Message(Error(2, "raised"), reply_to=letter)]
+            return [Message(Error(2, "raised"), reply_to=message)]
         if fails == "twice":
             return [reply, reply]
         if callable(fails):
@@ -89,27 +109,24 @@ class LocalGrid(Grid):
 
 @pytest.fixture(autouse=True)
 def in_a_server_app(monkeypatch):
-    monkeypatch.setattr(loop, "_POLL_S", 0.01)
+    monkeypatch.setattr(loop, "POLL_SECONDS", 0.01)
     for name in ("run_id", "node_id", "task_id"):  # messages know where they are made
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
-def federation(
-    folder, algorithm, *, grid=None, rounds=6, deadline=5.0, schedule=None, keys=None, on_round=None, **more
-):
+def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.05, **given):
     """Trains, and returns the ledger and the grid."""
     grid = grid or LocalGrid(folder / "clients", algorithm)
-    terms = {"n": N, "local_steps": 2, "eta_l": 0.05, "norm_limit": 0} | more
-    ledger, journal = Ledger(algorithm, TASK.init(0), **terms), Journal(folder / "run", N)
-    run = Federation(ledger, journal, schedule=schedule, keys=keys, eval_every=2, on_round=on_round)
+    rules = {name: given.pop(name) for name in ("quorum", "on_loss", "norm_limit") if name in given}
+    options = Options(rounds=rounds, local_steps=2, eta_l=eta_l, eval_every=2)
+    ledger = Ledger(algorithm, TASK.init(0), N, options, MergeRules(**{"norm_limit": 0} | rules))
 
-    def judge(done, arrays):
+    def evaluate(rounds_done, arrays):
         return MetricRecord({"train_loss": TASK.loss(to_vectors(arrays)["x"])})
 
-    try:
-        run.start(grid, num_rounds=rounds, timeout=deadline, evaluate_fn=judge)
-    finally:
-        journal.close()
+    with closing(Journal(folder / "run")) as journal:
+        run = Federation(ledger, journal, **given)
+        run.start(grid, timeout=deadline, evaluate_fn=evaluate)
     return ledger, grid
 
 
@@ -126,7 +143,7 @@ def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
     options = {"local_steps": 2, "eta_l": 0.05, "dtype": torch.float64, "eval_model": "server"}
     run = simulate(TASK, algorithm, trace, rounds=6, **options)
     for name, value in run.server.items():
-        torch.testing.assert_close(ledger.books.server[name], value, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(ledger.state.server[name], value, rtol=1e-12, atol=1e-12)
     metrics = pd.read_csv(tmp_path / "run" / "metrics.csv")
     assert metrics["round"].tolist() == [0, 2, 4, 6]
     assert metrics["tau"].tolist()[1:] == delays(schedule, 6).tau[1::2].tolist()
@@ -140,11 +157,11 @@ def test_whoever_is_online_takes_part(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=2)
     newcomers = {1: (102, 2), 3: (103, 3)}
 
-    def on_round(ledger, closed):
-        if ledger.books.t in newcomers:
-            node, client = newcomers[ledger.books.t]
+    def on_round(ledger, outcome):
+        if ledger.state.t in newcomers:
+            node, client = newcomers[ledger.state.t]
             grid.nodes[node] = client
-        if ledger.books.t == 4:
+        if ledger.state.t == 4:
             del grid.nodes[100]
 
     federation(tmp_path, FedSUM(), grid=grid, on_round=on_round)
@@ -163,7 +180,7 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
         content["vectors"] = ArrayRecord({"delta": Array("float64", (4,), "numpy.ndarray", b"nonsense")})
 
     def impersonate(content):
-        content["slip"]["client"] = 0
+        content["step_id"]["client"] = 0
 
     def strange(content):
         content["status"] = ConfigRecord({"status": "fine", "epoch": 0})
@@ -181,12 +198,12 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
     trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
     missing = [set(range(N)) - set(trace.active(0, t).tolist()) for t in range(6)]
     assert missing == [{1}, {2}, set(), {0}, {1}, {2}]
-    said = log(tmp_path)
-    assert "client 1 did not answer within 0.5 s" in said
-    assert "client 2 failed: raised" in said
-    assert "client 0 sent a reply that cannot be read" in said
-    assert "client 1 speaks for client 0: refused" in said
-    assert ledger.books.t == 6
+    lines = log(tmp_path)
+    assert "client 1 did not reply within 0.5 s" in lines
+    assert "client 2 failed: raised" in lines
+    assert "client 0 sent a reply that cannot be read" in lines
+    assert "client 1 replied as client 0: refused" in lines
+    assert ledger.state.t == 6
 
 
 def test_an_outage_moves_nothing(tmp_path):
@@ -200,7 +217,9 @@ def test_an_outage_moves_nothing(tmp_path):
 
     grid.fails = fails
     federation(tmp_path, FedSUM(), grid=grid, deadline=0.3, quorum=3)
-    assert "3 needed: not merged, round 2 is held again" in log(tmp_path)
+    assert "round 2: 4 clients asked, 1 replies accepted, 3 needed: nothing merged, the round is repeated" in log(
+        tmp_path
+    )
     trace = Trace.read(tmp_path / "run" / "participation.csv", clients=N)
     assert len(trace.active(0, 2)) >= 3
 
@@ -212,18 +231,18 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
     def fails(kind, t, client):
         return "silent" if (t, client) == (1, 3) else None
 
-    def on_round(ledger, closed):
-        if ledger.books.t == 2:  # now it arrives, to nobody
+    def on_round(ledger, outcome):
+        if ledger.state.t == 2:  # now it arrives, to nobody
             grid.fails = lambda *_: None
-            late.extend(letter for letter in grid.letters.values() if letter.metadata.group_id == "1")
-            for letter in late:
-                grid.answered(letter)
+            late.extend(message for message in grid.messages.values() if message.metadata.group_id == "1")
+            for message in late:
+                grid.answered(message)
 
     grid.fails = fails
     ledger, _ = federation(tmp_path, FedSUM(), grid=grid, deadline=0.5, on_round=on_round, on_loss="table")
     assert len(late) == 1
     assert ledger.drift() < 1e-12
-    assert ledger.books.last == dict.fromkeys(range(N), 10)
+    assert ledger.state.last == dict.fromkeys(range(N), 10)
 
 
 class Killed(BaseException):
@@ -231,15 +250,15 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
-@pytest.mark.parametrize("moment", ["merged", "saved"])
-def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", ["merged", "saved", "evaluated"])
+def test_a_killed_server_resumes_from_its_checkpoint(algorithm, moment, tmp_path, monkeypatch):
     whole, _ = federation(tmp_path / "whole", algorithm)
     save = Journal.save
 
     def killed(self, ledger, changed):
         if moment == "saved":
             save(self, ledger, changed)
-        if ledger.books.t == 4 and changed:
+        if ledger.state.t == 4 and (ledger.state.evaluated == 4 if moment == "evaluated" else changed):
             raise Killed
         save(self, ledger, changed)
 
@@ -249,20 +268,94 @@ def test_a_killed_server_takes_up_where_it_was(algorithm, moment, tmp_path, monk
             federation(tmp_path, algorithm)
     assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "failed"
     ledger, _ = federation(tmp_path, algorithm)
-    assert f"taken up after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
-    for name, value in whole.books.server.items():
-        assert torch.equal(ledger.books.server[name], value)
+    assert f"resumed after round {3 if moment == 'merged' else 4} of 6" in log(tmp_path)
+    for name, value in whole.state.server.items():
+        assert torch.equal(ledger.state.server[name], value)
     for file in ("participation.csv", "metrics.csv"):
         both = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
         pd.testing.assert_frame_equal(*(t.drop(columns=["seconds", "bytes"], errors="ignore") for t in both))
     assert len(list((tmp_path / "run" / "clients").iterdir())) == (N if isinstance(algorithm, MIFA) else 0)
 
 
+def counters(ledger):
+    """What the server state counts, but for the seconds."""
+    state = ledger.state
+    delays = {name: values.tolist() for name, values in state.delays.state().items()}
+    return delays, state.sent.vectors, state.evaluated, state.norms.lists(), state.t, state.losses
+
+
+def test_the_checkpoint_holds_all_counters(tmp_path):
+    schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2]])
+    ledger, _ = federation(tmp_path, FedSUM(), schedule=schedule, rounds=5, norm_limit=25)
+    ledger.state.losses[1] = 2
+    restored = Ledger(FedSUM(), TASK.init(0), N, ledger.options, ledger.rules)
+    with closing(Journal(tmp_path / "run")) as journal:
+        journal.save(ledger, ())
+        assert journal.resume(restored)
+    assert counters(restored) == counters(ledger)
+    assert restored.state.delays.tau == delays(schedule, 5).tau.tolist()
+    assert restored.state.sent == ledger.state.sent
+    assert restored.state.seconds == ledger.state.seconds > 0
+    assert restored.state.evaluated == 5
+    assert len(restored.state.norms.first) == 4
+    assert len(restored.state.norms.later) == 3
+    assert restored.state.delays.update(np.array([2, 3])) == ledger.state.delays.update(np.array([2, 3]))
+
+
+@pytest.mark.parametrize("file", ["participation.csv", "metrics.csv"])
+@pytest.mark.parametrize(
+    "garble",
+    [
+        lambda text: b"\x00\xff\xfe no table\n" * 3,
+        lambda text: b"",
+        lambda text: None,
+        lambda text: text.replace(b"1,", b"one,"),
+        lambda text: text.replace(b"round", b"ruond"),
+        lambda text: text + b"9" * 5000 + b",1\n7",
+        lambda text: text[: len(text) // 2],
+    ],
+    ids=["binary", "empty", "deleted", "words", "header", "digits", "cut"],
+)
+def test_outputs_are_never_read_as_state(file, garble, tmp_path):
+    """Whatever has become of them, a resumed run continues with the same counters."""
+    schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2], [2]])
+
+    def stop(ledger, outcome):
+        if ledger.state.t == 4:
+            raise Killed
+
+    whole, _ = federation(tmp_path / "whole", FedSUM(), schedule=schedule)
+    with pytest.raises(Killed):
+        federation(tmp_path, FedSUM(), schedule=schedule, on_round=stop)
+    path = tmp_path / "run" / file
+    content = garble(path.read_bytes())
+    path.unlink() if content is None else path.write_bytes(content)
+    ledger, _ = federation(tmp_path, FedSUM(), schedule=schedule)
+    assert counters(ledger) == counters(whole)
+    assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
+    rows = [pd.read_csv(folder / "run" / file) for folder in (tmp_path, tmp_path / "whole")]
+    columns = ["round", "client"] if file == "participation.csv" else ["round", "train_loss", "tau", "communication"]
+    new, expected = (table[table["round"] >= 4][columns].reset_index(drop=True) for table in rows)
+    pd.testing.assert_frame_equal(new, expected)
+    damaged = path.with_name(f"{path.stem}.damaged.csv")
+    assert damaged.exists() == (f"{file}: " in log(tmp_path))
+    assert not damaged.exists() or damaged.read_bytes() == content
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    federation(tmp_path, FedSUM(), rounds=2)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    tensors = load_file(path)
+    save_file(tensors, path, {"fedsum": json.dumps({"identity": {}, "books": {}})})
+    with pytest.raises(InputError, match="holds a checkpoint of another fedsum version"):
+        federation(tmp_path, FedSUM())
+
+
 def test_a_table_survives_the_server(tmp_path):
     federation(tmp_path, FedSUM(), rounds=3, on_loss="table")
     assert len(list((tmp_path / "run" / "clients").iterdir())) == N
     ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_loss="table")
-    assert ledger.books.t == 6
+    assert ledger.state.t == 6
     assert ledger.drift() < 1e-12
     assert pd.read_csv(tmp_path / "run" / "metrics.csv")["drift"].max() < 1e-12
 
@@ -272,30 +365,32 @@ def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
     happens = {(1, 2): "silent", (2, 1): "error"}
     grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
     ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
-    assert "round 1: client 2 missed the merged model, and counts as absent" in log(tmp_path)
-    assert ledger.books.last == {0: 5, 1: 4, 2: 5, 3: 5}
+    assert "round 1: client 2 did not confirm the merged model and counts as absent" in log(tmp_path)
+    assert ledger.state.last == {0: 5, 1: 4, 2: 5, 3: 5}
 
 
 def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
     federation(tmp_path, FedSUM(), rounds=2)
     with pytest.raises(InputError, match="holds a run with algorithm 'FedSUM"):
         federation(tmp_path, FedSUMCR())
-    monkeypatch.setattr("fedsum.flower.journal._PATIENCE_S", 0.1)
-    held = Journal(tmp_path / "run", N)
+    with pytest.raises(InputError, match="holds a run with on_loss 'reset'"):
+        federation(tmp_path, FedSUM(), on_loss="table")
+    monkeypatch.setattr("fedsum.flower.journal.LOCK_PATIENCE", 0.1)
+    held = Journal(tmp_path / "run")
     with pytest.raises(InputError, match="another process writes to it"):
-        Journal(tmp_path / "run", N)
+        Journal(tmp_path / "run")
     held.close()
 
 
 def test_lost_states_reset_the_epoch_once(tmp_path):
-    def on_round(ledger, closed):
-        if ledger.books.t == 3:
-            for file in (tmp_path / "clients" / ledger.books.job / "client-2").glob("*.safetensors"):
+    def on_round(ledger, outcome):
+        if ledger.state.t == 3:
+            for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):
                 file.unlink()
 
     ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
-    assert "client 2 has lost its state; epoch 1 begins, x stays" in log(tmp_path)
-    assert (ledger.books.epoch, ledger.books.begun, ledger.books.t) == (1, 3, 6)
+    assert "client 2 has lost its state; epoch 1 begins: client states are reset, x is kept" in log(tmp_path)
+    assert (ledger.state.epoch, ledger.state.first_round, ledger.state.t) == (1, 3, 6)
 
 
 def test_keys_say_who_is_who(tmp_path):
@@ -303,15 +398,15 @@ def test_keys_say_who_is_who(tmp_path):
     grid.keys = {100: b"zero", 101: b"one", 102: b"stranger", 103: b"three"}
     keys = {b"zero": 0, b"one": 1, b"two": 2, b"three": 3}
     federation(tmp_path, FedSUM(), grid=grid, keys=keys, rounds=2)
-    assert {letter.metadata.message_type for letter in grid.sent} == {"train.work"}  # nobody is asked for its name
-    assert 102 not in {letter.metadata.dst_node_id for letter in grid.sent}
-    assert "node 102: its key belongs to no client" in log(tmp_path)
+    assert {message.metadata.message_type for message in grid.sent} == {"train.work"}  # nobody is asked for its name
+    assert 102 not in {message.metadata.dst_node_id for message in grid.sent}
+    assert "node 102: its public key belongs to no client; it gets no orders" in log(tmp_path)
 
 
 def test_a_client_refuses_to_be_another(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
-    order = next(letter for letter in grid.sent if letter.metadata.message_type == "train.work")
+    order = next(message for message in grid.sent if message.metadata.message_type == "train.work")
     context = Context(1, 1, {"client-id": 3, "state": str(tmp_path)}, RecordDict(), CONFIG)
     with pytest.raises(InputError, match="the server takes this SuperNode for client 0"):
         grid.app(order, context)
@@ -323,7 +418,7 @@ def test_the_newest_node_of_a_client_is_asked(tmp_path):
     grid.nodes |= {200: 1}
     grid.activated = {200: "2"}
     federation(tmp_path, FedSUM(), grid=grid, rounds=2)
-    asked = {letter.metadata.dst_node_id for letter in grid.sent if letter.metadata.message_type == "train.work"}
+    asked = {message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == "train.work"}
     assert asked == {100, 200, 102, 103}
 
 
@@ -331,7 +426,7 @@ def test_nodes_that_say_nonsense_are_left_out(tmp_path):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {300: 17}
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
-    assert "node 300 says it is client 17; there are 0 to 3" in log(tmp_path)
+    assert "node 300 claims to be client 17; client ids are 0 to 3" in log(tmp_path)
 
 
 def test_divergence_stops_the_run(tmp_path):
@@ -348,11 +443,16 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
     app = server_app(lambda n: TASK)
     config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM", "schedule.name": ""}
     app(grid, Context(1, 1, {}, RecordDict(), config))
-    told = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
-    assert told["rounds"] == 6
-    assert told["algorithm"] == {"name": "FedSUM"}
-    assert told["schedule"] == {"name": "online"}
-    assert json.loads(json.dumps(told["environment"]))["flwr"]
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["rounds"] == 6
+    assert config["algorithm"] == {"name": "FedSUM"}
+    assert config["schedule"] == {"name": "online", "n": N}
+    assert config["deployment"] == {"deadline": 60.0, "quorum": 1, "on_loss": "reset", "norm_limit": 0.0}
+    run = Run.read(tmp_path / "run")  # the same reader as for a simulation
+    assert (run.state, run.round, run.problem, run.last["round"]) == ("finished", 6, "", 6)
+    with pytest.raises(InputError, match="the settings of a deployed run: go on with `flwr run`"):
+        RunSpec.parse(run.config)
+    assert json.loads(json.dumps(config["environment"]))["flwr"]
     wait_for((tmp_path / "run" / "metrics.csv").exists, 1, "metrics")
 
 
@@ -367,20 +467,67 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
 )
 def test_wrong_settings_are_refused(config, message):
     with pytest.raises(InputError, match=message):
-        Settings.read(config)
+        Deployment.parse(config)
 
 
-def test_settings_make_schedules_rates_and_keys(tmp_path):
-    made = Settings.read(CONFIG | {"mine.width": 64, "schedule.name": "cyclic", "schedule.size": 2, "eta-decay": 10.0})
-    assert made.made_schedule().active(0, 0).tolist() == [0, 1]
-    assert made.rate(30) == pytest.approx(0.025)
-    assert made.keys() is None
+def test_settings_make_schedules_and_rates(tmp_path):
+    rate = {"eta-l.name": "InverseSqrt", "eta-l.eta-0": 0.05, "eta-l.over": 10.0, "schedule.path": ""}
+    config = {key: value for key, value in CONFIG.items() if key != "eta-l"} | rate
+    made = Deployment.parse(config | {"mine.width": 64, "schedule.name": "cyclic", "schedule.size": 2})
+    assert made.schedule.active(0, 0).tolist() == [0, 1]
+    assert made.spec.options.eta_l == InverseSqrt(0.05, 10.0)
+    assert made.dump()["eta_l"] == {"name": "InverseSqrt", "eta_0": 0.05, "over": 10.0}
+    assert Deployment.parse(CONFIG).spec.options.eta_l == 0.05
+    assert Deployment.parse(CONFIG | {"schedule.name": ""}).schedule is None
+    with pytest.raises(InputError, match=r"eta-l\.name = 'InverseSqrt': eta-l is a number already"):
+        Deployment.parse(CONFIG | rate)
+    (tmp_path / "trace.csv").write_text("round,client\n0,1\n")
+    traced = {"schedule.name": "trace", "schedule.path": str(tmp_path / "trace.csv")}
+    assert Deployment.parse(CONFIG | traced).schedule.n == N
+    (tmp_path / "trace.csv").unlink()  # it is the server's: a client does not need it
+    assert configured_algorithm(CONFIG | traced | {"algorithm.name": "MIFA"}) == MIFA()
+
+
+def test_what_python_says_instead_of_settings():
+    made = Deployment.parse(CONFIG).replaced(MIFA(), Uniform(N, 2), lambda t: 0.5 / (t + 1))
+    assert made.dump()["algorithm"] == {"name": "MIFA"}
+    assert made.dump()["schedule"] == {"name": "Uniform", "n": N, "size": 2}
+    assert made.dump()["eta_l"]["values"][:2] == [0.5, 0.25]
+    assert made.schedule == Uniform(N, 2)
+
+
+def test_keys_of_clients(tmp_path):
     write_certs(tmp_path / "certs", N + 1, ["localhost"])
+    assert sorted(read_client_keys(tmp_path / "certs" / "clients.toml", N + 1).values()) == list(range(N + 1))
     with pytest.raises(InputError, match="client-keys = 4: ids from 0 to 3"):
-        Settings.read(CONFIG | {"client-keys": str(tmp_path / "certs" / "clients.toml")}).keys()
+        read_client_keys(tmp_path / "certs" / "clients.toml", N)
     (tmp_path / "keys.toml").write_text('[clients]\n0 = "abc"\n')
-    with pytest.raises(InputError, match="client-keys = "):
-        Settings.read(CONFIG | {"client-keys": str(tmp_path / "keys.toml")}).keys()
-    with pytest.raises(InputError, match="client-keys = "):
-        Settings.read(CONFIG | {"client-keys": str(tmp_path / "none.toml")}).keys()
-    assert np.isclose(Settings.read(CONFIG).rate(7), 0.05)
+    for name in ("keys.toml", "none.toml"):
+        with pytest.raises(InputError, match="client-keys = "):
+            read_client_keys(tmp_path / name, N)
+
+
+@pytest.mark.parametrize("changed", [{"seed": 7}, {"local-steps": 3}, {"eta-l": 0.04}, {"algorithm.name": "FedSUM-B"}])
+def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
+    grid, app = LocalGrid(tmp_path / "clients", FedSUM()), server_app(lambda n: TASK)
+    config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM"}
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    with pytest.raises(InputError, match=r"the run in .* has "):
+        app(grid, Context(1, 1, {}, RecordDict(), config | changed))
+    app(grid, Context(1, 1, {}, RecordDict(), config | {"rounds": 8, "deadline": 30.0, "quorum": 2}))
+    assert Run.read(tmp_path / "run").round == 8
+    assert Run.read(tmp_path / "run").config["rounds"] == 8
+
+
+def test_the_template_names_every_setting():
+    template = resources.files("fedsum.flower") / "template" / "pyproject.toml"
+    config = tomllib.loads(template.read_text())["tool"]["flwr"]["app"]["config"]
+    assert {key.replace("-", "_") for key in config} == {*SETTINGS, "algorithm", "schedule"} - {"eval_last"}
+    flat = {
+        f"{key}.{name}": value
+        for key, table in config.items()
+        if isinstance(table, dict)
+        for name, value in table.items()
+    }
+    flat |= {key: value for key, value in config.items() if not isinstance(value, dict)}
+    assert Deployment.parse(flat).spec.algorithm == FedSUM()

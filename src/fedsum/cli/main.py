@@ -6,10 +6,11 @@ import click
 import typer
 
 from ..base.checks import InputError
-from ..flower.commands import app as flower
 from .console import err
 from .delays_command import delays
 from .demo_command import demo
+from .flower_certs_command import flower_certs
+from .flower_init_command import flower_init
 from .grid_command import grid
 from .list_command import list_algorithms
 from .report_command import report
@@ -24,6 +25,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 for command in (run, resume, show, grid, settings, reproduce, demo, delays, report):
     app.command()(command)
 app.command("list")(list_algorithms)
+flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
+flower.command("init")(flower_init)
+flower.command("certs")(flower_certs)
 app.add_typer(flower, name="flower")
 
 

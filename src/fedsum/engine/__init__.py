@@ -5,7 +5,7 @@ from .bank import FrozenBank, StateBank
 from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
 from .kernels.networks import evaluation
-from .loop import mean_gradient
+from .loop import client_work, mean_gradient
 
 __all__ = [
     "ENGINES",
@@ -15,6 +15,7 @@ __all__ = [
     "arithmetic",
     "bound_task",
     "choose_engine",
+    "client_work",
     "evaluation",
     "mean_gradient",
 ]

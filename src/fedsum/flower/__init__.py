@@ -1,26 +1,60 @@
-"""The same algorithms on Flower, where replies get lost: a protocol that keeps both sides consistent."""
+"""The same algorithms on Flower. A commit protocol keeps server and clients consistent when replies are lost."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .requirement import INSTALL, require_flower
+
 if TYPE_CHECKING:
-    from .app import ServerTask, own_data, server_app
-    from .client import client_app
-    from .ledger import Ledger
-    from .server import Federation
+    from .app_template import write_app
+    from .certs import write_certs
+    from .clientapp import client_app
+    from .deployment import Deployment
+    from .federation import Federation
+    from .journal import Journal
+    from .ledger import Ledger, RoundOutcome
+    from .merge_rules import MergeRules
+    from .serverapp import ServerTask, own_data, server_app
 
-__all__ = ["Federation", "Ledger", "ServerTask", "client_app", "own_data", "server_app"]
+__all__ = [
+    "Deployment",
+    "Federation",
+    "Journal",
+    "Ledger",
+    "MergeRules",
+    "RoundOutcome",
+    "ServerTask",
+    "client_app",
+    "own_data",
+    "require_flower",
+    "server_app",
+    "write_app",
+    "write_certs",
+]
 
-_HOME = {"Federation": "server", "Ledger": "ledger", "client_app": "client"}
+_MODULES = {
+    "Deployment": "deployment",
+    "Federation": "federation",
+    "Journal": "journal",
+    "Ledger": "ledger",
+    "MergeRules": "merge_rules",
+    "RoundOutcome": "ledger",
+    "ServerTask": "serverapp",
+    "client_app": "clientapp",
+    "own_data": "serverapp",
+    "server_app": "serverapp",
+    "write_app": "app_template",
+    "write_certs": "certs",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for, so that what does not speak to Flower (the protocol, the commands) works without it.
-    if name not in __all__:
+    # Imported on first use, so that the protocol and the command line work without Flower.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_HOME.get(name, 'app')}", __name__), name)
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "flwr":
             raise
-        raise ModuleNotFoundError("this needs Flower: pip install 'fedsum[flower]'", name="flwr") from error
+        raise ModuleNotFoundError(f"this needs Flower: {INSTALL}", name="flwr") from error

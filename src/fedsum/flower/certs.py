@@ -1,4 +1,4 @@
-"""A certificate authority, a server certificate and clients' keys to try TLS and authentication with."""
+"""A certificate authority, a server certificate and clients' keys, for TLS and authentication."""
 
 import datetime
 import ipaddress
@@ -14,18 +14,23 @@ from cryptography.x509.oid import NameOID
 from ..base.checks import InputError, integer
 from ..base.files import written_whole
 
+# Not by trustme: its authority is valid until the year 3000, its certificates may also sign code and authenticate
+# clients, and it refuses host names with an underscore, which container networks use.
 _VALID_DAYS = 365
 
 
 def write_certs(folder: Path, clients: int, hosts: Sequence[str]) -> list[Path]:
-    """Writes ca.crt, server.pem and server.key, client-i.key and client-i.pub for each client, and clients.toml.
+    """Writes ca.crt, server.pem and server.key, client-i.key and client-i.pub for each client i, and clients.toml.
 
-    The authority's own key is not kept: whoever wants another certificate makes all anew.
+    The authority's private key is not saved. To get another certificate, write all files again.
 
     Args:
       folder: new or empty; nothing is overwritten.
       clients: N.
-      hosts: names and addresses under which the server is reached.
+      hosts: names and addresses under which clients reach the server.
+
+    Returns:
+      The paths of all files written.
     """
     integer("clients", clients, low=1)
     if folder.exists() and any(folder.iterdir()):
@@ -52,14 +57,14 @@ def write_certs(folder: Path, clients: int, hosts: Sequence[str]) -> list[Path]:
     )
     files = {"ca.crt": ca.public_bytes(Encoding.PEM), "server.pem": certificate.public_bytes(Encoding.PEM)}
     files["server.key"] = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    listed = ["# Whose key is whose: `client-keys` in the app's configuration names this file.", "[clients]"]
+    lines = ["# The public key of each client. The setting `client-keys` of the app names this file.", "[clients]"]
     for client in range(clients):
         key = ec.generate_private_key(ec.SECP384R1())
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         files |= {f"client-{client}.key": private, f"client-{client}.pub": public + b"\n"}
-        listed.append(f'{client} = "{public.decode()}"')
-    files["clients.toml"] = "\n".join(listed).encode() + b"\n"
+        lines.append(f'{client} = "{public.decode()}"')
+    files["clients.toml"] = "\n".join(lines).encode() + b"\n"
     for name, content in files.items():
         with written_whole(folder / name) as part:
             part.touch(mode=0o600 if name.endswith(".key") else 0o644)
@@ -75,7 +80,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clients' clocks may be behind
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
     )
 

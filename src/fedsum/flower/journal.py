@@ -1,166 +1,130 @@
-"""The server's run folder: a checkpoint before every send, metrics, who took part, and what was said."""
+"""The server's run folder: a checkpoint before every send, metrics, participation, log and status."""
 
 import csv
 import json
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..algorithms import Message, State, Traffic
 from ..base.checks import InputError
-from ..base.files import sweep_up, written_whole
-from ..participation import DelayMeter
-from ..runs import RunFolder
-from ..spec import toml_text
-from .ledger import Books, Ledger
+from ..base.files import flush, sweep_up, written_whole
+from ..base.plain import Table
+from ..runs import CHECKPOINT, METRICS, RunFolder, cut_back
+from ..spec import DEPLOYMENT
+from .ledger import Ledger
+from .server_state import ServerState
 
-_PATIENCE_S = 15.0
-"""how long a server app that was killed may take to let go of its folder"""
+PARTICIPATION, CLIENTS = "participation.csv", "clients"
+LOCK_PATIENCE = 15.0
+"""seconds that a server app which was just killed may take to release its folder"""
+_FORMAT = 2
+"""of the checkpoint; it grows when an older version of fedsum cannot be resumed"""
 
 
 class Journal:
-    """A folder that one server app at a time writes to. Killed at any instant, it can be taken up again.
+    """A run folder that one server app at a time writes to. A run can be resumed after a kill at any instant.
 
-    The memory of each client lies in a file of its own, so that a checkpoint costs what took part.
+    The state is in the checkpoint; the table and the rows of each client are in a file per client, so that a checkpoint
+    costs as much as the clients that took part. metrics.csv and participation.csv are outputs: on resume, rows that are
+    newer than the checkpoint are removed, and nothing is read from them.
     """
 
-    def __init__(self, folder: str | Path, n: int) -> None:
-        self.folder = Path(folder)
-        self._held = RunFolder(folder, patience=_PATIENCE_S)
-        self.note, self.status, self.close = self._held.log, self._held.set_status, self._held.close
-        (self.folder / "clients").mkdir(exist_ok=True)
-        sweep_up(self.folder / "clients")
-        self.meter = DelayMeter(n)
-        self.sent = Traffic()
-        self.seconds = 0.0
-        self.judged = -1  # the round of the last row of metrics
-        self._files: dict[int, str] = {}
+    def __init__(self, folder: str | Path) -> None:
+        self._run = RunFolder(folder, patience=LOCK_PATIENCE)
+        self.folder = self._run.path
+        self.log, self.set_status, self.close = self._run.log, self._run.set_status, self._run.close
+        self.append_metrics = self._run.append
+        sweep_up(self.folder / CLIENTS)
+        self._client_files: dict[int, str] = {}
 
     def resume(self, ledger: Ledger) -> bool:
-        """Puts the ledger where the last checkpoint was, if there is one."""
-        path = self.folder / "checkpoint.safetensors"
+        """Restores the ledger's state from the checkpoint. Returns False if there is none."""
+        path = self.folder / CHECKPOINT
         if not path.is_file():
             return False
         with safe_open(path, framework="pt") as file:
-            told: dict[str, Any] = json.loads(file.metadata()["fedsum"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a mapping
-        for field, here in _identity(ledger).items():
-            if told["identity"][field] != here:
-                raise InputError("folder", str(self.folder), f"holds a run with {field} {told['identity'][field]!r}")
-        books = told["books"]
-        for name in ("last", "losses"):
-            books[name] = {int(client): value for client, value in books[name].items()}
-        ledger.books = Books(server=_part(tensors, "server"), start=tensors["start"], **books)
-        self._files = {int(client): name for client, name in told["files"].items()}
-        for client, name in self._files.items():
-            with safe_open(self.folder / "clients" / name, framework="pt") as file:
-                kept = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            ledger.books.rows[client] = _part(kept, "row")
-            if table := _part(kept, "table"):
-                ledger.books.table[client] = table
-        for left in (self.folder / "clients").iterdir():  # by a server killed right after a checkpoint, or before
-            if left.name not in self._files.values():
-                left.unlink()
-        ledger.door.recall(told["door"])
-        self.sent, self.seconds = Traffic(**told["sent"]), told["seconds"]
-        self._cut_back(ledger.books.t)
+            header: dict[str, Any] = json.loads(file.metadata()["fedsum"])
+        if header.get("format") != _FORMAT:
+            raise InputError("folder", str(self.folder), "holds a checkpoint of another fedsum version")
+        for field, value in _identity(ledger).items():
+            if header["identity"][field] != value:
+                raise InputError("folder", str(self.folder), f"holds a run with {field} {header['identity'][field]!r}")
+        self._client_files = {int(client): name for client, name in header["files"].items()}
+        clients = {client: _load(self.folder / CLIENTS / name) for client, name in self._client_files.items()}
+        ledger.state = state = ServerState.restored(_load(path), header["state"], clients)
+        for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves others
+            if file_path.name not in self._client_files.values():
+                file_path.unlink()
+        cut_back(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
+        self._run.cut_metrics(state.evaluated)
         return True
 
     def save(self, ledger: Ledger, changed: Collection[int]) -> None:
-        """A checkpoint, on the disk when this returns; `changed` are the clients merged since the last."""
-        books = ledger.books
-        old, self._files = self._files, {c: f for c, f in self._files.items() if c in books.last or c in books.table}
-        for client in changed:
-            kept = {f"row.{name}": value for name, value in books.rows.get(client, {}).items()}
-            kept |= {f"table.{name}": value for name, value in books.table.get(client, {}).items()}
-            if kept:
-                self._files[client] = f"{client}-{books.epoch}-{books.t}.safetensors"
-                with written_whole(self.folder / "clients" / self._files[client]) as part:
-                    save_file(_own(kept), part)
-        told = {
-            "identity": _identity(ledger),
-            "books": {k: getattr(books, k) for k in ("job", "epoch", "begun", "t", "last", "losses")},
-            "files": self._files,
-            "door": ledger.door.memory(),
-            "sent": {"vectors": self.sent.vectors, "bytes": self.sent.bytes},
-            "seconds": self.seconds,
+        """Writes a checkpoint, which is on the disk on return. `changed`: the clients merged since the last one."""
+        state = ledger.state
+        (self.folder / CLIENTS).mkdir(exist_ok=True)
+        old_files = set(self._client_files.values())
+        self._client_files = {
+            client: name for client, name in self._client_files.items() if client in state.last or client in state.table
         }
-        tensors = {f"server.{name}": value for name, value in books.server.items()} | {"start": books.start}
-        with written_whole(self.folder / "checkpoint.safetensors") as part:
-            save_file(_own(tensors), part, {"fedsum": json.dumps(told)})
-        for name in set(old.values()) - set(self._files.values()):
-            (self.folder / "clients" / name).unlink(missing_ok=True)
+        for client in changed:
+            tensors = state.client_tensors(client)
+            if tensors:
+                self._client_files[client] = f"{client}-{state.epoch}-{state.t}.safetensors"
+                with written_whole(self.folder / CLIENTS / self._client_files[client]) as part:
+                    save_file(_copies(tensors), part)
+        for name in (METRICS, PARTICIPATION):  # no checkpoint counts rows that are not on the disk
+            if (self.folder / name).exists():
+                flush(self.folder / name)
+        header = {
+            "format": _FORMAT,
+            "identity": _identity(ledger),
+            "state": state.numbers(),
+            "files": self._client_files,
+        }
+        with written_whole(self.folder / CHECKPOINT) as part:
+            save_file(_copies(state.tensors()), part, {"fedsum": json.dumps(header)})
+        for name in old_files - set(self._client_files.values()):
+            (self.folder / CLIENTS / name).unlink(missing_ok=True)
 
-    def took_part(self, t: int, clients: Collection[int]) -> int:
-        """Writes down who was merged in round t, and returns tau."""
-        _append(self.folder / "participation.csv", ["round", "client"], [[t, client] for client in clients])
-        return self.meter.update(np.array(sorted(clients), dtype=np.int64))
+    def append_participation(self, t: int, clients: Collection[int]) -> None:
+        """Adds the clients that were merged in round t."""
+        path = self.folder / PARTICIPATION
+        rows = [[t, client] for client in clients]
+        with path.open("a", newline="", encoding="utf-8") as file:
+            header = [] if file.tell() else [["round", "client"]]
+            csv.writer(file, lineterminator="\n").writerows([*header, *rows])
 
-    def evaluated(self, row: dict[str, float]) -> None:
-        self.judged = int(row["round"])
-        _append(self.folder / "metrics.csv", list(row), [list(row.values())])
+    def claim(self, config: Table) -> None:
+        """Begins a run with this config here, or makes sure that the run here has the same."""
+        import flwr
 
-    def configured(self, config: dict[str, Any]) -> None:
-        with written_whole(self.folder / "config.toml") as part:
-            part.write_text(toml_text(config), encoding="utf-8")
-
-    def _cut_back(self, t: int) -> None:
-        """Rows that were written after the checkpoint are of a round that never was."""
-        sets: list[list[int]] = [[] for _ in range(t)]
-        rows = [row for row in _rows(self.folder / "participation.csv") if int(row["round"]) < t]
-        for row in rows:
-            sets[int(row["round"])].append(int(row["client"]))
-        for clients in sets:
-            self.meter.update(np.array(sorted(clients), dtype=np.int64))
-        _rewrite(self.folder / "participation.csv", rows)
-        judged = [row for row in _rows(self.folder / "metrics.csv") if int(row["round"]) <= t]
-        self.judged = max((int(row["round"]) for row in judged), default=-1)
-        _rewrite(self.folder / "metrics.csv", judged)
+        # A longer run, another deadline or quorum do not change the rounds that are done.
+        self._run.claim(config, torch.device("cpu"), free=("rounds", DEPLOYMENT), more={"flwr": flwr.__version__})
 
 
 def _identity(ledger: Ledger) -> dict[str, Any]:
-    """What may not change when a run is taken up again."""
-    size, dtype = len(ledger.books.start), str(ledger.books.start.dtype)
-    return {"algorithm": repr(ledger.algorithm), "clients": ledger.n, "parameters": size, "dtype": dtype}
+    """What a resumed run must have in common with the run in the folder."""
+    start = ledger.state.start
+    return {
+        "algorithm": repr(ledger.algorithm),
+        "clients": ledger.n,
+        "parameters": len(start),
+        "dtype": str(start.dtype),
+        "on_loss": ledger.rules.on_loss,
+    }
 
 
-def _own(tensors: State) -> State:
+def _load(path: Path) -> dict[str, Tensor]:
+    with safe_open(path, framework="pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a mapping
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    # safetensors refuses tensors that share memory.
     return {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-
-
-def _part(tensors: dict[str, Tensor], kind: str) -> Message:
-    return {key.removeprefix(f"{kind}."): value for key, value in tensors.items() if key.startswith(f"{kind}.")}
-
-
-def _append(path: Path, head: list[str], rows: list[list[Any]]) -> None:
-    new = not path.exists() or not path.stat().st_size
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([head, *rows] if new else rows)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        # A last line that was cut off when the server was killed has fields missing.
-        return [row for row in csv.DictReader(file) if None not in row.values()]
-
-
-def _rewrite(path: Path, rows: list[dict[str, str]]) -> None:
-    if not path.exists():
-        return
-    with path.open(newline="", encoding="utf-8") as file:
-        head = next(csv.reader(file), [])
-    with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, head, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

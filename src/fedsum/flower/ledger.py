@@ -1,260 +1,223 @@
-"""The server's side of the protocol: what it remembers of each client, and what it merges."""
+"""The server's side of the protocol: what it knows of each client, and what it merges."""
 
 import math
-import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round, State
-from ..base.checks import InputError, integer, real
-from ..base.checks import seed as check_seed
-from .door import Door
-from .probes import example, has_farewell, needs_start, stateful, telescopes
-from .protocol import NEVER, Order, Reply, Slip, Terms
+from ..algorithms import Algorithm, Message, Round
+from ..base.checks import integer
+from ..participation import DelayMeter
+from ..training import Options
+from .merge_rules import MergeRules
+from .probes import example_uplink, has_farewell, needs_start, stateful
+from .protocol import NEVER, Order, Reply, StepId, Terms
+from .server_state import ServerState
+from .uplink_validator import UplinkValidator, norm
 
-_LOSSES = 3
-"""how often a client may lose its state before it is asked no more: each time costs all others theirs"""
-_EPOCHS = 2**31
-
-
-@dataclass
-class Books:
-    """All that must survive the server: written to the disk before the next order goes out."""
-
-    server: State
-    start: Tensor
-    """x at the beginning of the epoch"""
-    job: str = field(default_factory=lambda: secrets.token_hex(8))
-    epoch: int = 0
-    begun: int = 0
-    """the first round of the epoch"""
-    t: int = 0
-    """rounds done, and the number of the current one"""
-    last: dict[int, int] = field(default_factory=dict)
-    """the last merged step of each client seen in this epoch"""
-    rows: dict[int, State] = field(default_factory=dict)
-    """the algorithm's memory of each client"""
-    table: dict[int, Message] = field(default_factory=dict)
-    """the sum of what was merged from each client in this epoch, if it is kept"""
-    losses: dict[int, int] = field(default_factory=dict)
+_MAX_LOSSES = 3
+"""how often a client may lose its state before it is excluded: with 'reset', each loss resets all other clients"""
+_MAX_EPOCHS = 2**31
 
 
 @dataclass(frozen=True)
-class Closed:
+class RoundOutcome:
     """How a round ended."""
 
     merged: tuple[int, ...]
+    """the clients whose replies were merged"""
     advanced: bool
-    """whether t went on; if not, the round is held again"""
+    """whether the round is done; otherwise it is repeated"""
     reset: str = ""
     """why a new epoch began, if one did"""
 
 
 class Ledger:
-    """Asks, hears and merges; knows nothing of networks, clocks or files.
+    """Makes orders, receives replies and merges them. Knows no networks, clocks or files.
 
     Args:
-      algorithm: what is run.
-      x0: x^(0).
-      n: N.
-      local_steps: K.
-      eta_l: a number or a function of the round.
-      eta_g: global learning rate.
-      batch_size: samples a gradient.
-      seed: of the clients' batches.
-      quorum: fewer replies than this, and nothing is merged.
-      on_loss: when a client has lost its state, "reset" begins a new epoch (all clients' states are zero again,
-        x stays); "table" keeps the sum of what was merged from each client, N vectors on the server, so that
-        only the loser begins anew.
-      norm_limit: see `Door`.
+      algorithm: the algorithm.
+      x0: x^(0). All vectors have its dtype.
+      n: N, the number of clients.
+      options: local steps, rates, batch size, seed, rounds and evaluations; the others are for simulations only.
+      rules: when replies are merged.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        x0: Tensor,
-        *,
-        n: int,
-        local_steps: int,
-        eta_l: float | Callable[[int], float],
-        eta_g: float = 1.0,
-        batch_size: int = 128,
-        seed: int = 0,
-        quorum: int = 1,
-        on_loss: Literal["reset", "table"] = "reset",
-        norm_limit: float = 25.0,
-    ) -> None:
-        self.algorithm, self.eta_l = algorithm, eta_l
+    def __init__(self, algorithm: Algorithm, x0: Tensor, n: int, options: Options, rules: MergeRules) -> None:
+        self.algorithm, self.options, self.rules = algorithm, options, rules
         self.n = integer("clients", n, low=1)
-        self.K = integer("local_steps", local_steps, low=1)
-        self.batch_size = integer("batch_size", batch_size, low=1)
-        self.quorum = integer("quorum", quorum, low=1, high=n, high_name="clients")
-        self.eta_g, self.seed = real("eta_g", eta_g, above=0), check_seed(seed)
-        if on_loss not in ("reset", "table"):
-            raise InputError("on_loss", on_loss, "'reset' or 'table'")
-        if on_loss == "table" and not telescopes(algorithm):
-            raise InputError("on_loss", on_loss, f"{algorithm.name}'s uplinks do not sum up to a state; use 'reset'")
-        self.on_loss = on_loss
-        self.books = Books({}, start=x0)
-        self.books.server = algorithm.init_server(x0, self.record(0))
-        self.door = Door(example(algorithm, x0, self.record(0)), norm_limit)
+        rules.check(algorithm, self.n)
+        self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n))
+        self.state.server = algorithm.init_server(x0, self.record(0))
+        self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)), rules.norm_limit)
         self._sends_start = needs_start(algorithm)
         self._accepted: dict[int, Message] = {}
         self._lost: set[int] = set()
         self._ahead: dict[int, int] = {}
-        self._parting: set[int] = set()
+        self._awaiting_farewell: set[int] = set()
 
     def record(self, t: int) -> Round:
-        """What everyone knows in round t. Its t counts from the epoch's first round, when states were new."""
-        eta_l = self.eta_l(t) if callable(self.eta_l) else self.eta_l
-        return Round(t - self.books.begun, self.n, self.K, real(f"eta_l({t})", eta_l, above=0), self.eta_g)
+        """What everyone knows in round t. Rates are those of round t; the record's t counts from the epoch's first."""
+        return replace(self.options.record(t, self.n), t=t - self.state.first_round)
 
-    def welcome(self, client: int) -> bool:
-        """Whether this client may be asked."""
-        return 0 <= client < self.n and self.books.losses.get(client, 0) < _LOSSES
+    def eligible(self, client: int) -> bool:
+        """Whether this client exists and is not excluded."""
+        return 0 <= client < self.n and self.state.losses.get(client, 0) < _MAX_LOSSES
 
     def order(self, client: int) -> Order:
-        """What to ask of this client in the current round."""
-        books = self.books
-        last, now = books.last.get(client, NEVER), self.record(books.t)
-        slip = Slip(books.job, books.epoch, 2 * books.t, last, client)
-        start = books.start if self._sends_start and last == NEVER else None
-        down = self.algorithm.downlink(books.server, now)
-        return Order(slip, self._terms(now), down, start)
+        """The order for this client in the current round."""
+        state, step_id = self.state, self._step_id(client)
+        now = self.record(state.t)
+        start = state.start if self._sends_start and step_id.last == NEVER else None
+        return Order(step_id, self._terms(now), self.algorithm.downlink(state.server, now), start)
 
-    def hear(self, reply: Reply) -> str | None:
-        """Takes a reply of the current round; why it is refused, if it is."""
-        slip, books = reply.slip, self.books
-        client = slip.client
-        if slip != Slip(books.job, books.epoch, 2 * books.t, books.last.get(client, NEVER), client):
-            return "answers another order"
+    def receive(self, reply: Reply) -> str | None:
+        """Takes a reply of the current round. Returns the reason if it is refused."""
+        step_id = reply.step_id
+        client = step_id.client
+        if step_id != self._step_id(client):
+            return "replies to another order"
         if client in self._accepted or client in self._lost or client in self._ahead:
-            return "answers a second time"
+            return "has already replied"
         if reply.status != "done" and not stateful(self.algorithm):
-            return "has no state to speak of"
+            return f"reports {reply.status!r}, but clients of this algorithm have no state"
         if reply.status == "ahead":
-            if not 0 <= reply.epoch < _EPOCHS:
+            if not 0 <= reply.epoch < _MAX_EPOCHS:
                 return f"claims epoch {reply.epoch}"
             self._ahead[client] = reply.epoch
             return None
         if reply.status == "lost":
-            if slip.last == NEVER:
-                return "has nothing to lose"
+            if step_id.last == NEVER:
+                return "reports 'lost', but had no state to lose"
             self._lost.add(client)
             return None
-        refusal = self.door.refusal(reply.vectors, first=slip.last == NEVER)
+        norms = self.state.norms.first if step_id.last == NEVER else self.state.norms.later
+        refusal = self.validator.refusal(reply.vectors, norms)
         if refusal is None:
             self._accepted[client] = reply.vectors
         return refusal
 
     @property
-    def heard(self) -> int:
-        """Replies that would be merged."""
+    def accepted_count(self) -> int:
+        """Replies received in this round that can be merged."""
         return len(self._accepted)
 
     @property
-    def void(self) -> bool:
-        """Whether the round cannot be merged any more, whoever else answers."""
-        return bool(self._ahead) or (bool(self._lost) and self.on_loss == "reset")
+    def must_reset(self) -> bool:
+        """Whether a new epoch has to begin, so that further replies to this round are useless."""
+        return bool(self._ahead) or (bool(self._lost) and self.rules.on_loss == "reset")
 
-    def close(self, asked: int | None = None) -> Closed:
-        """Ends the round: merges what was heard, if that is enough, and goes on to the next.
+    def close_round(self, scheduled: int | None = None) -> RoundOutcome:
+        """Ends the round: merges the accepted replies if they reach the quorum, and advances to the next round.
 
         Args:
-          asked: how many the schedule wanted, if there is one: of a smaller round no larger quorum is asked.
+          scheduled: how many clients the schedule asks for, if there is one; the quorum is never larger.
         """
         accepted, lost, ahead = self._accepted, sorted(self._lost), self._ahead
-        self._accepted, self._lost, self._ahead, self._parting = {}, set(), {}, set()
+        self._accepted, self._lost, self._ahead, self._awaiting_farewell = {}, set(), {}, set()
         for client in (*lost, *ahead):
-            self.books.losses[client] = self.books.losses.get(client, 0) + 1
+            self.state.losses[client] = self.state.losses.get(client, 0) + 1
         if ahead:
-            self._reset(max(self.books.epoch, *ahead.values()))
-            return Closed((), False, f"client {min(ahead)} remembers rounds that the server does not")
-        if lost and self.on_loss == "reset":
-            self._reset(self.books.epoch)
-            return Closed((), False, f"client {lost[0]} has lost its state")
+            self._reset(max(self.state.epoch, *ahead.values()))
+            return RoundOutcome((), False, f"client {min(ahead)} has seen a later epoch or step than the server")
+        if lost and self.rules.on_loss == "reset":
+            self._reset(self.state.epoch)
+            return RoundOutcome((), False, f"client {lost[0]} has lost its state")
         for client in lost:
-            del self.books.last[client]  # what it had is still in the table, and is subtracted when it is back
-        if len(accepted) < (self.quorum if asked is None else min(self.quorum, asked)):
-            return Closed((), False)
+            # Its merged uplinks stay in the table, and are subtracted when it is merged again.
+            del self.state.last[client]
+        if len(accepted) < self.needed(scheduled):
+            return RoundOutcome((), False)
         self._merge(accepted)
-        return Closed(tuple(sorted(accepted)), True)
+        return RoundOutcome(tuple(sorted(accepted)), True)
+
+    def needed(self, scheduled: int | None) -> int:
+        """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients."""
+        return self.rules.quorum if scheduled is None else min(self.rules.quorum, scheduled)
 
     def farewell(self, client: int) -> Order | None:
-        """What to tell a client whose reply was just merged, if the algorithm has something to say."""
-        if client not in self._parting:
+        """The message after the merge for a client whose reply was just merged, if the algorithm sends one."""
+        if client not in self._awaiting_farewell:
             return None
-        books, t = self.books, self.books.t - 1
+        state, t = self.state, self.state.t - 1
         now = self.record(t)
-        slip = Slip(books.job, books.epoch, 2 * t + 1, 2 * t, client)
-        return Order(slip, self._terms(now), self.algorithm.farewell(books.server, now))
+        step_id = StepId(state.job, state.epoch, 2 * t + 1, 2 * t, client)
+        return Order(step_id, self._terms(now), self.algorithm.farewell(state.server, now))
 
-    def parted(self, reply: Reply) -> str | None:
-        """A client has taken the farewell in; unheard, the server goes on counting on the state before it."""
-        slip = reply.slip
-        order = self.farewell(slip.client)
-        if order is None or slip != order.slip or reply.status != "done":
-            return "answers another order"
-        self.books.last[slip.client] = slip.step
-        self._parting.remove(slip.client)
+    def confirm_farewell(self, reply: Reply) -> str | None:
+        """Takes the reply to a farewell. Returns the reason if it is refused.
+
+        Without a confirmation, the server still expects the client's state before the farewell.
+        """
+        step_id = reply.step_id
+        order = self.farewell(step_id.client)
+        if order is None or step_id != order.step_id or reply.status != "done":
+            return "replies to another order"
+        self.state.last[step_id.client] = step_id.step
+        self._awaiting_farewell.remove(step_id.client)
         return None
 
     def drift(self) -> float | None:
-        """||y - sum of all h_i|| / ||y||, or what it is for this algorithm, where the table tells.
+        """||y - sum of all h_i|| / ||y||, or its counterpart for this algorithm; None without a table.
 
-        The server's vectors are compared with what they would be if all that the table holds had come at once.
+        Compares the server's vectors with those of a single merge of everything in the table.
         """
-        if self.on_loss != "table":
+        if self.rules.on_loss != "table":
             return None
-        now = self.record(self.books.begun)
-        total = self._total([self.books.table[client] for client in sorted(self.books.table)])
-        whole = self.algorithm.merge(self.algorithm.init_server(self.books.start, now), total, self.n, now)
-        away = size = 0.0
-        for name, value in self.books.server.items():
+        now = self.record(self.state.first_round)
+        total = self._total([self.state.table[client] for client in sorted(self.state.table)])
+        recomputed = self.algorithm.merge(self.algorithm.init_server(self.state.start, now), total, self.n, now)
+        difference = size = 0.0
+        for name, value in self.state.server.items():
             if name != "x" and value.dim():
-                away += float((value - whole[name]).square().sum())
+                difference += float((value - recomputed[name]).square().sum())
                 size += float(value.square().sum())
-        return math.sqrt(away / size if size else away)
+        return math.sqrt(difference / size if size else difference)
+
+    def _step_id(self, client: int) -> StepId:
+        """The step of this client in the current round."""
+        state = self.state
+        return StepId(state.job, state.epoch, 2 * state.t, state.last.get(client, NEVER), client)
 
     def _terms(self, now: Round) -> Terms:
-        return Terms(now, self.seed, self.batch_size, str(self.books.start.dtype).removeprefix("torch."))
+        dtype = str(self.state.start.dtype).removeprefix("torch.")
+        return Terms(now, self.options.seed, self.options.batch_size, dtype)
 
     def _merge(self, accepted: dict[int, Message]) -> None:
-        books, algorithm, now = self.books, self.algorithm, self.record(self.books.t)
+        state, algorithm, now = self.state, self.algorithm, self.record(self.state.t)
         contributions = []
-        for client in sorted(accepted):  # a fixed order of summation, whoever was faster
-            first = client not in books.last
-            row = books.rows.get(client, algorithm.init_row(books.start))
-            part, books.rows[client] = algorithm.digest(row, accepted[client], now)
-            if self.on_loss == "table":
-                had = books.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})
-                if first:  # one that begins anew reports all of its state; what was merged before is taken out
-                    part = {name: value - had[name] for name, value in part.items()}
-                books.table[client] = {name: had[name] + value for name, value in part.items()}
+        for client in sorted(accepted):  # a fixed order of summation, whatever the order of arrival
+            first = client not in state.last
+            row = state.rows.get(client, algorithm.init_row(state.start))
+            part, state.rows[client] = algorithm.digest(row, accepted[client], now)
+            if self.rules.on_loss == "table":
+                previous = state.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})
+                if first:  # a client that starts over reports its whole state, so its earlier uplinks are subtracted
+                    part = {name: value - previous[name] for name, value in part.items()}
+                state.table[client] = {name: previous[name] + value for name, value in part.items()}
             contributions.append(part)
-            self.door.admitted(accepted[client], first=first)
-            books.last[client] = 2 * books.t
-        books.server = algorithm.merge(books.server, self._total(contributions), len(accepted), now)
+            (state.norms.first if first else state.norms.later).append(norm(accepted[client]))
+            state.last[client] = 2 * state.t
+        state.server = algorithm.merge(state.server, self._total(contributions), len(accepted), now)
         if has_farewell(algorithm):
-            self._parting = set(accepted)
-        books.t += 1
+            self._awaiting_farewell = set(accepted)
+        state.delays.update(np.array(sorted(accepted), dtype=np.int64))
+        state.t += 1
 
     def _total(self, contributions: list[Message]) -> Message:
         if not contributions:
-            x, now = self.books.start, self.record(self.books.begun)
-            part, _ = self.algorithm.digest(self.algorithm.init_row(x), example(self.algorithm, x, now), now)
+            x, now = self.state.start, self.record(self.state.first_round)
+            part, _ = self.algorithm.digest(self.algorithm.init_row(x), example_uplink(self.algorithm, x, now), now)
             return {name: torch.zeros_like(value) for name, value in part.items()}
         names = contributions[0].keys()
         return {name: torch.stack([part[name] for part in contributions]).sum(0) for name in names}
 
     def _reset(self, epoch: int) -> None:
-        """All clients' states are void; x stays."""
-        books = self.books
-        x = books.server["x"]
-        books.epoch, books.begun, books.start = epoch + 1, books.t, x
-        books.last, books.rows, books.table = {}, {}, {}
-        books.server = self.algorithm.init_server(x, self.record(books.t))
+        """Begins the epoch after `epoch`: all client states are reset, x is kept."""
+        state = self.state
+        x = state.server["x"]
+        state.epoch, state.first_round, state.start = epoch + 1, state.t, x
+        state.last, state.rows, state.table = {}, {}, {}
+        state.server = self.algorithm.init_server(x, self.record(state.t))

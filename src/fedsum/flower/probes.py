@@ -1,4 +1,4 @@
-"""What an algorithm needs of a network, asked of the algorithm itself."""
+"""Properties of an algorithm that the protocol depends on, found by calling the algorithm."""
 
 from collections.abc import Iterable
 
@@ -9,23 +9,23 @@ from ..algorithms import Algorithm, Message, Round
 
 
 def stateful(algorithm: Algorithm) -> bool:
-    """Whether clients keep anything."""
+    """Whether clients have a state."""
     return bool(algorithm.init_client(torch.zeros(1)))
 
 
 def needs_start(algorithm: Algorithm) -> bool:
-    """Whether a client's initial state depends on x^(0), so that it must be told."""
+    """Whether a client's initial state depends on x^(0), so that x^(0) must be sent to it."""
     zero, one = (algorithm.init_client(torch.full((1,), value)) for value in (0.0, 1.0))
     return any(not torch.equal(zero[name], one[name]) for name in zero)
 
 
 def has_farewell(algorithm: Algorithm) -> bool:
-    """Whether the algorithm speaks to its clients after the merge."""
+    """Whether the algorithm sends a message to its clients after the merge."""
     return type(algorithm).farewell is not Algorithm.farewell
 
 
-def example(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
-    """An uplink of this algorithm for a model like x."""
+def example_uplink(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
+    """An uplink with the names, shapes and types that this algorithm sends for a model like x."""
     server, client = algorithm.init_server(x, now), algorithm.init_client(x)
     down = algorithm.downlink(server, now)
     uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), torch.zeros_like(x), now)
@@ -33,15 +33,15 @@ def example(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
 
 
 def telescopes(algorithm: Algorithm) -> bool:
-    """Whether a client's uplinks sum up to what its state is worth, as changes do.
+    """Whether a client's uplinks are changes whose sum depends on its last report only.
 
-    Asked of the algorithm itself: two reports in a row must send as much as one report of the second alone.
+    Probed: the contributions of two reports must sum to the contribution of the second report alone.
     """
     x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
     server, client, row = algorithm.init_server(x, now), algorithm.init_client(x), algorithm.init_row(x)
     down = algorithm.downlink(server, now)
 
-    def reported(gradients: Iterable[Tensor]) -> Message:
+    def sum_of_contributions(gradients: Iterable[Tensor]) -> Message:
         state, memory, total = client, row, dict[str, Tensor]()
         for G in gradients:
             plan = algorithm.plan(state, down, now)
@@ -51,5 +51,5 @@ def telescopes(algorithm: Algorithm) -> bool:
         return total
 
     first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
-    both, alone = reported([first, second]), reported([second])
+    both, alone = sum_of_contributions([first, second]), sum_of_contributions([second])
     return all(torch.equal(both[name], alone[name]) for name in both)

@@ -1,13 +1,13 @@
-"""What server and client say to each other, free of any transport.
+"""The messages between server and client, independent of any transport.
 
-A reply that is lost must not leave the two sides with different ideas of a client's state. So every state of
-a client has a number, and the server says in each order which one it counts on:
+A lost reply must not leave server and client with different versions of the client's state. So each version has a
+number, its step, and every order names the version that the server expects:
 
     order: (job, epoch, step, last)     `last`: the step whose result the server merged last from this client
-    reply: (job, epoch, step, last)     merged only if `last` is still what the server remembers
+    reply: (job, epoch, step, last)     merged only if `last` is still the last merged step
 
-A client keeps two states, the one merged and the one pending, durably, before it answers. An order that names
-the pending one proves that it was merged; one that still names the older proves that it was not.
+Before a client replies, it saves two versions: the merged one and the pending one. An order that names the pending
+version proves that it was merged. An order that still names the older version proves that it was not.
 """
 
 from dataclasses import dataclass, field
@@ -18,24 +18,24 @@ from torch import Tensor
 from ..algorithms import Message, Round
 
 NEVER = -1
-"""the step of a client from which nothing was merged in this epoch: its state is the initial one"""
+"""the last merged step of a client from which nothing was merged in this epoch: its state is the initial one"""
 
 Status = Literal["done", "lost", "ahead"]
 """
-done: here is the result;
-lost: the client does not have the state that the server counts on;
-ahead: the client has already seen a later epoch or step, so the server (or this order) is out of date
+done: the reply holds the result;
+lost: the client does not have the state that the order names;
+ahead: the client has seen a later epoch or step, so the server (or this order) is out of date
 """
 
 
 @dataclass(frozen=True)
-class Slip:
-    """What is compared on both sides."""
+class StepId:
+    """Names one step of one client. Server and client compare all of its fields."""
 
     job: str
-    """the training, whatever Flower runs it is spread over"""
+    """the training; it may span several Flower runs"""
     epoch: int
-    """grows when all clients' states are declared void"""
+    """grows whenever all clients' states are reset"""
     step: int
     """2t for the work of round t, 2t + 1 for the message after its merge"""
     last: int
@@ -44,19 +44,21 @@ class Slip:
 
     @property
     def t(self) -> int:
+        """The round."""
         return self.step // 2
 
     @property
     def farewell(self) -> bool:
+        """Whether this is the message after the merge."""
         return self.step % 2 == 1
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a client needs to know to work, besides vectors."""
+    """What a client must know to compute its result, besides vectors."""
 
     now: Round
-    """its t counts from the beginning of the epoch, when all states were new"""
+    """its t counts from the first round of the epoch, when all states were new"""
     seed: int
     batch_size: int
     dtype: str
@@ -65,16 +67,20 @@ class Terms:
 
 @dataclass(frozen=True)
 class Order:
-    slip: Slip
+    """What the server asks of a client."""
+
+    step_id: StepId
     terms: Terms
     vectors: Message
     start: Tensor | None = None
-    """x at the beginning of the epoch, for a client that must make its initial state from it"""
+    """x at the beginning of the epoch, for a client whose initial state depends on it"""
 
 
 @dataclass(frozen=True)
 class Reply:
-    slip: Slip
+    """What the client answers."""
+
+    step_id: StepId
     status: Status
     vectors: Message = field(default_factory=dict)
     epoch: int = 0

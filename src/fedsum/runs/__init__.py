@@ -1,5 +1,6 @@
 """A run as a folder: one layout, one writer (RunFolder), one reader (Run); checkpoints; sweeps over runs."""
 
+from .csv_rows import cut_back
 from .execute import execute, train_in_folder
 from .folder import RunFolder, read_toml
 from .interrupt import Stopped
@@ -27,6 +28,7 @@ __all__ = [
     "Stopped",
     "TensorBoard",
     "best",
+    "cut_back",
     "execute",
     "expand",
     "find_runs",

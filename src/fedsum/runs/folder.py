@@ -18,6 +18,7 @@ from ..base.files import flush, sweep_up, written_whole
 from ..base.plain import Table
 from ..spec import ENVIRONMENT, first_difference, toml_text
 from . import tensorfile
+from .csv_rows import cut_back
 from .environment import NOTED, environment, now
 from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
@@ -103,6 +104,10 @@ class RunFolder:
         with written_whole(self.path / METRICS) as part:
             part.write_text(text.getvalue())
 
+    def cut_metrics(self, last_round: int) -> None:
+        """Removes the rows after `last_round`; the next rows are appended to those that stay."""
+        self._columns = cut_back(self.path / METRICS, last_round, self.log)
+
     def append(self, row: Mapping[str, float]) -> None:
         """Adds one evaluation."""
         lines = [] if self._columns else [list(row)]
@@ -159,8 +164,7 @@ def read_toml(path: Path) -> Table:
 
 def refuse_difference(recorded: Table, config: Table, folder: Path, free: Sequence[str] = ()) -> None:
     """An InputError that names the first setting in which two configs differ."""
-    before, now = ({key: value for key, value in table.items() if key not in free} for table in (recorded, config))
-    if difference := first_difference(before, now):
+    if difference := first_difference(recorded, config, free):
         key, one, other = difference
         accepted = f"the run in {folder} has {short(one)}; go on with that, or take another folder"
         raise InputError(key, other, accepted)

@@ -3,12 +3,13 @@
 from .algorithm_spec import dump_algorithm, parse_algorithm
 from .compare import first_difference
 from .names import display_name
-from .run_spec import ENVIRONMENT, PARTS, SETTINGS, RunSpec
+from .run_spec import DEPLOYMENT, ENVIRONMENT, PARTS, SETTINGS, RunSpec
 from .schedule_spec import ScheduleSpec
 from .task_spec import TASKS, TaskSpec
 from .toml_files import SWEEP, assigned, overlaid, read_settings, toml_text, with_settings
 
 __all__ = [
+    "DEPLOYMENT",
     "ENVIRONMENT",
     "PARTS",
     "SETTINGS",

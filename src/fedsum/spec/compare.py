@@ -1,7 +1,7 @@
 """Whether two settings describe the same run."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.plain import DIGEST, Table, sha256
@@ -12,20 +12,24 @@ _SIX_DIGITS = 2e-6
 """relative; one unit in the last of six digits, and the rounding to it"""
 
 
-def first_difference(before: Table, now: Table) -> tuple[str, Any, Any] | None:
+def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tuple[str, Any, Any] | None:
     """The first setting that changes the result and differs: its name and both values.
+
+    Settings in `free` may differ.
 
     Rates are compared by their values over the run's rounds; what a task's functions compute, to six digits. A trace
     may have moved to another path if its content is the same.
     """
-    one, other = (_flat({key: value for key, value in table.items() if key not in _IGNORED}) for table in (before, now))
+    one, other = (
+        _flat({key: value for key, value in table.items() if key not in (*_IGNORED, *free)}) for table in (before, now)
+    )
     if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
         one["schedule.path"] = other["schedule.path"] = ""
     for key in [*other, *one]:
         if not _same(key, one.get(key), other.get(key)):
             return key, one.get(key), other.get(key)
     if "eta_l" in before and "eta_l" in now:
-        return _rate_difference(before["eta_l"], now["eta_l"], now["rounds"])
+        return _rate_difference(before["eta_l"], now["eta_l"], min(before["rounds"], now["rounds"]))
     return None
 
 

@@ -21,6 +21,8 @@ PARTS = {
 }
 ENVIRONMENT = "environment"
 """the table of a run's folder with versions, device and command: no setting"""
+DEPLOYMENT = "deployment"
+"""the table of a deployed run's folder with what a deployment adds"""
 SETTINGS = (*PARTS, *(option.name for option in OPTIONS))
 
 
@@ -42,6 +44,8 @@ class RunSpec:
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "RunSpec":
         """From a table as a file holds it; `dump` is the inverse."""
+        if DEPLOYMENT in table:
+            raise InputError("task", "flower", "the settings of a deployed run: go on with `flwr run`")
         for key, value in table.items():
             if key not in (*SETTINGS, ENVIRONMENT):
                 raise InputError(key, value, f"no such setting; {nearest(key, SETTINGS)}")

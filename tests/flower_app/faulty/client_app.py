@@ -24,13 +24,13 @@ class Faulty(ClientApp):
         self.sound = client_app(lambda i, n: task(n))
 
     def __call__(self, message, context):
-        if "slip" not in message.content:
+        if "step_id" not in message.content:
             return self.sound(message, context)
-        slip = to_order(message.content).slip
-        fault = due(Path(context.node_config["state"]), slip)
+        step_id = to_order(message.content).step_id
+        fault = due(Path(context.node_config["state"]), step_id)
         if fault == "delete":
             for name in ("merged", "pending"):
-                folder = Path(context.node_config["state"]) / slip.job / f"client-{slip.client}"
+                folder = Path(context.node_config["state"]) / step_id.job / f"client-{step_id.client}"
                 (folder / f"{name}.safetensors").unlink(missing_ok=True)
         if fault == "full":
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -54,12 +54,12 @@ class Faulty(ClientApp):
         return reply
 
 
-def due(state, slip):
+def due(state, step_id):
     """The fault of this client in this round, if it did not happen yet."""
     path = state / "faults.json"
     for fault in json.loads(path.read_text()) if path.exists() else []:
-        happened = state / f"happened-{slip.client}-{slip.t}"
-        if (fault["client"], fault["t"]) == (slip.client, slip.t) and not happened.exists():
+        happened = state / f"happened-{step_id.client}-{step_id.t}"
+        if (fault["client"], fault["t"]) == (step_id.client, step_id.t) and not happened.exists():
             happened.touch()
             return fault["kind"]
     return None

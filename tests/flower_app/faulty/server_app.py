@@ -8,24 +8,24 @@ from pathlib import Path
 import torch
 
 from fedsum.flower import server_app
+from fedsum.flower.client_store import ClientStore
 from fedsum.flower.journal import Journal
-from fedsum.flower.store import Store
 
 from .task import task
 
 STATE = Path(os.environ["FEDSUM_TEST_STATE"])
 
 
-def check(ledger, closed):
-    books = ledger.books
-    if "y" not in books.server:
+def check(ledger, outcome):
+    state = ledger.state
+    if "y" not in state.server:
         return
-    h = [Store(STATE, books.job, i).read().find(books.epoch, last) for i, last in books.last.items()]
-    total = sum((version.state["h"] for version in h), torch.zeros_like(books.server["y"]))
-    away = float((books.server["y"] - total).norm() / books.server["y"].norm())
-    path = STATE / f"sums-{books.job}.csv"
+    h = [ClientStore(STATE, state.job, i).read().find(state.epoch, last) for i, last in state.last.items()]
+    total = sum((version.state["h"] for version in h), torch.zeros_like(state.server["y"]))
+    away = float((state.server["y"] - total).norm() / state.server["y"].norm())
+    path = STATE / f"sums-{state.job}.csv"
     with path.open("a", newline="") as file:
-        csv.writer(file).writerow([books.t, books.epoch, len(closed.merged), away])
+        csv.writer(file).writerow([state.t, state.epoch, len(outcome.merged), away])
 
 
 save = Journal.save
@@ -34,7 +34,7 @@ save = Journal.save
 def killed_once(self, ledger, changed):
     """Killed between merge and checkpoint, in the round that a file names."""
     path = STATE / "kill-server-in"
-    if path.exists() and int(path.read_text()) == ledger.books.t - 1 and changed:
+    if path.exists() and int(path.read_text()) == ledger.state.t - 1 and changed:
         path.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     save(self, ledger, changed)

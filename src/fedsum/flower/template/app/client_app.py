@@ -1,4 +1,4 @@
-"""What a SuperNode runs, once for every order."""
+"""The ClientApp. A SuperNode runs it once per order."""
 
 from fedsum.flower import client_app
 

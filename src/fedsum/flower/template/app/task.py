@@ -1,4 +1,4 @@
-"""What is trained: model, loss and data. This is the file to make your own."""
+"""The task: model, loss and data. This is the file to make your own."""
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ from fedsum.tasks.models import kaiming_normal_
 
 
 def model() -> nn.Module:
-    """Any module without batch statistics (GroupNorm instead of BatchNorm). Its first weights follow from the seed."""
+    """Any module without batch statistics (GroupNorm instead of BatchNorm). The seed determines its first weights."""
     layers = nn.Sequential(
         nn.Conv2d(1, 10, kernel_size=3, padding=1),
         nn.ReLU(),
@@ -21,7 +21,7 @@ def model() -> nn.Module:
         nn.ReLU(),
         nn.Linear(50, 10),
     )
-    return kaiming_normal_(layers)  # learns sooner than with PyTorch's own initialisation
+    return kaiming_normal_(layers)  # learns faster than with PyTorch's default initialisation
 
 
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -30,9 +30,9 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def load(client: int, clients: int) -> tuple[Tensor, Tensor]:
-    """The samples of this client, on its own machine: inputs and targets.
+    """Inputs and targets of this client, loaded on its own machine.
 
-    MNIST, split so that clients disagree, plays the part of files that each client would have of its own.
+    Here each client takes its part of MNIST, split so that label distributions differ between clients.
     """
     whole = vision("mnist", clients=clients, alpha=0.5)
     part = whole.partition.parts[client]
@@ -44,17 +44,17 @@ def scaled(images: Tensor) -> Tensor:
 
 
 def client_task(client: int, clients: int) -> Task:
-    """Called in a client app, for every order; so it should be quick."""
+    """Called in the client app for every order, so it should be fast."""
     return Task(model, loss, own_data(client, clients, *load(client, clients)))
 
 
 def server_task(clients: int) -> ServerTask:
-    """Called in the server app. Anything with init(seed), the flat first model, and evaluate(x), a dict of numbers.
+    """Called in the server app. Returns an object with init(seed), the flat first model, and evaluate(x), the metrics.
 
-    This server has some images to judge by: `train_loss` is over 10,000 of the clients', `test_accuracy` over the
+    This server has images to evaluate on: `train_loss` is over 10,000 of the clients' images, `test_accuracy` over the
     test set.
     """
     whole = vision("mnist", clients=clients, alpha=0.5)
     assert whole.test_data is not None
-    judged = scaled(whole.inputs[:10_000]), whole.targets[:10_000]
-    return Task(model, loss, [judged], (scaled(whole.test_data[0]), whole.test_data[1]))
+    train_images = scaled(whole.inputs[:10_000]), whole.targets[:10_000]
+    return Task(model, loss, [train_images], (scaled(whole.test_data[0]), whole.test_data[1]))

@@ -1,0 +1,23 @@
+"""`fedsum flower certs`: writes certificates and keys for TLS and authentication."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..flower import require_flower
+
+
+def flower_certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty.")],
+    clients: Annotated[int, typer.Option(help="N, clients: one key per client.")] = 5,
+    host: Annotated[
+        list[str] | None, typer.Option(help="Names or addresses of the server, besides localhost and 127.0.0.1.")
+    ] = None,
+) -> None:
+    """Write a test CA, a server certificate, and a key for each client."""
+    require_flower()
+    from ..flower import write_certs
+
+    for path in write_certs(folder, clients, ["localhost", "127.0.0.1", *(host or [])]):
+        typer.echo(path)

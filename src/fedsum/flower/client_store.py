@@ -1,0 +1,127 @@
+"""A client's state on its own disk: the merged version and the pending one."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..algorithms import Message, State
+from ..base.checks import InputError
+from ..base.files import flush, sweep_up, written_whole
+
+_MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
+
+
+@dataclass(frozen=True)
+class StateVersion:
+    """One version of a client's state, and the uplink that was sent with it."""
+
+    epoch: int
+    step: int
+    base: int
+    """the step of the version it was computed from"""
+    state: State
+    uplink: Message
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """(epoch, step): a later version has a larger one."""
+        return self.epoch, self.step
+
+
+@dataclass(frozen=True)
+class ClientVersions:
+    """The versions that a client has saved.
+
+    `merged` is known to be merged. `pending` was sent, and the next order says whether it was merged.
+    """
+
+    merged: StateVersion | None = None
+    pending: StateVersion | None = None
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """The stamp of the newest version; (0, -1) if there is none."""
+        return max((version.stamp for version in (self.merged, self.pending) if version), default=(0, -1))
+
+    def find(self, epoch: int, step: int) -> StateVersion | None:
+        """The version with this stamp."""
+        for version in (self.pending, self.merged):
+            if version and version.stamp == (epoch, step):
+                return version
+        return None
+
+
+class ClientStore:
+    """Saves a client's versions as two files in a folder per job and client. A returned write is on the disk."""
+
+    def __init__(self, folder: str | Path, job: str, client: int) -> None:
+        # The job's name comes over the network; it must not lead out of the folder.
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", job):
+            raise InputError("job", job, "letters, digits, dots, hyphens and underscores, 64 at most")
+        self.folder = Path(folder) / job / f"client-{client}"
+
+    def read(self) -> ClientVersions:
+        """The saved versions; a damaged file counts as missing."""
+        return ClientVersions(_read(self.folder / _MERGED), _read(self.folder / _PENDING))
+
+    def save(self, version: StateVersion) -> bool:
+        """Makes `version` the pending one. If it was computed from the previous pending version, that one was merged.
+
+        Returns False and changes nothing if another process has saved a later version in the meantime.
+        """
+        with self._locked():
+            versions = self.read()
+            if versions.newest > version.stamp:
+                return False
+            pending = versions.pending
+            if pending and pending.stamp == (version.epoch, version.base):
+                os.replace(self.folder / _PENDING, self.folder / _MERGED)
+                flush(self.folder)
+            with written_whole(self.folder / _PENDING) as part:
+                _write(part, version)
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # A client app outlives the SuperNode that started it, so two may be at work for one client.
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sweep_up(self.folder)
+            yield
+
+
+def _write(path: Path, version: StateVersion) -> None:
+    tensors = {f"state.{name}": value for name, value in version.state.items()}
+    tensors |= {f"up.{name}": value for name, value in version.uplink.items()}
+    # safetensors refuses tensors that share memory, as expanded and received ones may.
+    copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
+    numbers = {"epoch": version.epoch, "step": version.step, "base": version.base}
+    try:
+        save_file(copies, path, {name: str(number) for name, number in numbers.items()})
+    except SafetensorError as error:  # raised when the disk is full
+        raise OSError(str(error)) from error
+
+
+def _read(path: Path) -> StateVersion | None:
+    """The version in a file. An unreadable file counts as lost, which the protocol handles."""
+    if not path.is_file():
+        return None
+    tensors: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
+    try:
+        with safe_open(path, framework="pt") as file:
+            numbers = {name: int(number) for name, number in file.metadata().items()}
+            for key in file.keys():  # noqa: SIM118  # not a mapping
+                kind, name = key.split(".", 1)
+                tensors[kind][name] = file.get_tensor(key)
+            return StateVersion(**numbers, state=tensors["state"], uplink=tensors["up"])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,128 @@
+"""The settings of a deployment: a RunSpec, and what a deployment adds.
+
+They are read from [tool.flwr.app.config] in the app's pyproject.toml and from `flwr run --run-config`. Names are those
+of a run's settings, with hyphens for underscores.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ..algorithms import Algorithm
+from ..base.checks import InputError, integer, nearest, real
+from ..base.plain import Table
+from ..participation import Schedule
+from ..spec import DEPLOYMENT, RunSpec, ScheduleSpec, TaskSpec, parse_algorithm
+from ..training import OPTIONS, Options, Rate
+from .merge_rules import MergeRules
+
+ONLINE = "online"
+"""the schedule's name if there is none: all clients that are online take part"""
+USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed", "eval_every", "eval_last")
+"""options of a run that a deployment uses"""
+_TABLES = ("algorithm", "schedule", "eta_l")
+"""tables that are settings; all others belong to the app"""
+_RULES = tuple(rule.name for rule in fields(MergeRules))
+
+
+def _setting(default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Everything that the server app is told."""
+
+    spec: RunSpec
+    rules: MergeRules
+    schedule: Schedule | None = None
+    """made from the spec; None: all clients that are online take part"""
+    folder: str = _setting("fedsum-run", "the run folder on the server's machine; a run in it is resumed")
+    deadline: float = _setting(60.0, "seconds per round; later replies are not merged")
+    client_keys: str = _setting(
+        "", "the file of clients' public keys that `fedsum flower certs` writes; empty: SuperNodes name their client"
+    )
+
+    def __post_init__(self) -> None:
+        real("deadline", self.deadline, above=0)
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> "Deployment":
+        """From Flower's flat configuration, in which the key `name` of [algorithm] is "algorithm.name".
+
+        Called on the server only: a trace that the schedule names is on the server's machine.
+        """
+        table = _nested(config)
+        own = {name: table.pop(name) for name in OWN if name in table}
+        rules = MergeRules(**{name: table.pop(name) for name in _RULES if name in table})
+        n = integer("clients", table.pop("clients", None), low=1)
+        algorithm = parse_algorithm(table.pop("algorithm"))
+        schedule = _schedule(table.pop("schedule", {}), n)
+        spec = RunSpec(TaskSpec("flower", {"clients": n}), algorithm, schedule, Options.parse(table))
+        made = None if schedule.name == ONLINE else schedule.make(n)
+        return cls(spec, rules, made, **own)
+
+    @property
+    def clients(self) -> int:
+        """N, all clients, online or not."""
+        return int(self.spec.task.fields["clients"])
+
+    def replaced(self, algorithm: Algorithm | None, schedule: Schedule | None, eta_l: Rate | None) -> "Deployment":
+        """This deployment with what the app gives as objects instead of settings."""
+        spec = self.spec
+        if eta_l is not None:
+            spec = replace(spec, options=replace(spec.options, eta_l=eta_l))
+        if algorithm is not None:
+            spec = replace(spec, algorithm=algorithm)
+        if schedule is None:
+            return replace(self, spec=spec)
+        described = ScheduleSpec.of(schedule, spec.options.rounds, spec.options.seed)
+        return replace(self, spec=replace(spec, schedule=described), schedule=schedule)
+
+    def dump(self) -> Table:
+        """For config.toml: the settings of the run, and a table of the deployment's own."""
+        unused = [option.name for option in OPTIONS if option.name not in USED_OPTIONS]
+        run = {key: value for key, value in self.spec.dump().items() if key not in unused}
+        return {**run, DEPLOYMENT: {"deadline": self.deadline, **dataclasses.asdict(self.rules)}}
+
+
+OWN = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
+SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *OWN)
+
+
+def configured_algorithm(config: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that the configuration names: all that a client needs of it."""
+    return parse_algorithm(_nested(config)["algorithm"])
+
+
+def _schedule(table: Mapping[str, Any], n: int) -> ScheduleSpec:
+    if not table.get("name"):
+        return ScheduleSpec(ONLINE, {}, n)
+    if str(table["name"]).lower() == "trace":  # all clients of the deployment, also those that the trace never names
+        table = {"clients": n, **table}
+    return ScheduleSpec.parse(table, n)
+
+
+def _nested(config: Mapping[str, Any]) -> Table:
+    """Flower's flat keys as tables, with underscores for hyphens; tables of the app are left out."""
+    table: Table = {}
+    for key, value in config.items():
+        above, dot, name = (part.replace("-", "_") for part in key.partition("."))
+        if not dot and above in SETTINGS:
+            table[above] = value
+        elif dot and above in _TABLES:
+            fields = table.setdefault(above, {})
+            if not isinstance(fields, dict):
+                raise InputError(key, value, f"{above.replace('_', '-')} is a number already; use one or the other")
+            if value != "":  # Flower knows no missing value
+                fields[name] = value
+        elif not dot:
+            known = [setting.replace("_", "-") for setting in SETTINGS]
+            raise InputError(key, value, f"no such setting; {nearest(key, known)}")
+    for name in ("clients", "rounds", "local_steps", "eta_l"):
+        if name not in table:
+            raise InputError(name.replace("_", "-"), None, "is required in [tool.flwr.app.config]")
+    if not table.get("algorithm"):
+        table["algorithm"] = "FedSUM"
+    return table

@@ -1,0 +1,63 @@
+"""The messages of one round."""
+
+import time
+from collections.abc import Iterable
+
+from flwr.app import Message as FlowerMessage
+from flwr.serverapp import Grid
+
+from ..algorithms import Traffic
+from .protocol import Order
+from .server_state import ServerState
+from .wire import from_order, size_in_bytes
+
+
+class Mailbox:
+    """Sends the orders of a round, collects the replies until its deadline, and counts the traffic.
+
+    Args:
+      grid: Flower's.
+      state: its `sent` is increased by every message.
+      deadline: on the clock of time.monotonic(); messages expire then.
+    """
+
+    def __init__(self, grid: Grid, state: ServerState, deadline: float) -> None:
+        self.grid, self.state, self.deadline = grid, state, deadline
+        self.unanswered: dict[str, int] = {}
+        """the client of each order without a reply, by message id"""
+        self.bytes_down = self.bytes_up = 0
+
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def send(self, kind: str, orders: dict[int, Order]) -> None:
+        """Sends each node its order."""
+        if not orders or self.seconds_left <= 0:
+            return
+        messages = []
+        for node, order in orders.items():
+            group = str(order.step_id.t)
+            message = FlowerMessage(from_order(order), node, kind, ttl=self.seconds_left, group_id=group)
+            messages.append(message)
+            self.bytes_down += self._count(message)
+        for message_id, order in zip(self.grid.push_messages(messages), orders.values(), strict=True):
+            if message_id:
+                self.unanswered[message_id] = order.step_id.client
+
+    def receive(self) -> Iterable[tuple[int, FlowerMessage]]:
+        """The replies that have arrived since the last call, one per order."""
+        for message in self.grid.pull_messages(list(self.unanswered)) if self.unanswered else ():
+            client = self.unanswered.pop(message.metadata.reply_to_message_id, None)
+            if client is None:
+                continue
+            if message.has_content():
+                self.bytes_up += self._count(message)
+            yield client, message
+
+    def _count(self, message: FlowerMessage) -> int:
+        """Adds a message to the traffic of the run, and returns its bytes."""
+        arrays = [array for record in message.content.array_records.values() for array in record.values()]
+        traffic = Traffic(vectors=sum(len(array.shape) == 1 for array in arrays), bytes=size_in_bytes(message))
+        self.state.sent += traffic
+        return traffic.bytes
