@@ -120,6 +120,13 @@ def test_objects_and_files_say_the_same():
     assert made == spec
 
 
+def test_defaults_are_written_down():
+    spec = RunSpec.parse(BASE | {"task": "digits", "schedule": "biased"})
+    assert spec.schedule.fields == {"start": 0.5, "drop": 0.05, "group": 11, "floor": 0.05}
+    assert (spec.task.fields["clients"], spec.task.fields["alpha"], spec.schedule.n) == (100, 0.1, 100)
+    assert spec.dump()["batch_size"] == 128
+
+
 def test_the_number_of_clients_is_the_tasks():
     assert RunSpec.parse(BASE).schedule.n == 12
     with pytest.raises(InputError, match=r"schedule\.n = 5: the task has 12 clients"):
@@ -191,6 +198,14 @@ def test_a_loss_that_computes_the_same_is_the_same():
     assert difference(task(), task(lambda o, y: 1.0001 * torch.nn.functional.cross_entropy(o, y))) == "task.loss"
 
 
+def test_outputs_that_round_to_neighbours_are_the_same():
+    dumped = {"task": {"name": "mine", "loss": 1.23456, "prepare": [0.5, 1.00001]}}
+    near = {"task": {"name": "mine", "loss": 1.23457, "prepare": [0.5, 1.00000]}}
+    far = {"task": {"name": "mine", "loss": 1.23461, "prepare": [0.5, 1.00000]}}
+    assert first_difference(dumped, near) is None
+    assert first_difference(dumped, far) == ("task.loss", 1.23456, 1.23461)
+
+
 def test_a_preparation_is_compared_by_its_output():
     same = [lambda x, dtype: (x * 2).to(dtype), lambda x, dtype: (x + x).to(dtype)]
     assert difference(task(prepare=same[0]), task(prepare=same[1])) is None
@@ -198,6 +213,11 @@ def test_a_preparation_is_compared_by_its_output():
     turned = task(prepare=lambda x, dtype: (x * 2).to(dtype).flip(0))
     assert difference(task(prepare=same[0]), turned) in ("task.loss", "task.prepare")
     assert difference(task(), task(shift=1.0)) == "task.sha256"
+
+    def constant(outputs, targets):
+        return outputs.sum() * 0 + 1
+
+    assert difference(task(constant, same[0]), task(constant, lambda x, dtype: x.to(dtype))) == "task.prepare"
 
 
 def test_a_task_of_ones_own_is_compared_by_its_gradient():

@@ -8,8 +8,8 @@ from ..base.plain import DIGEST, Table, sha256
 from ..training import HOW, rate_values
 from .fingerprint import MEASURED
 
-_SIX_DIGITS = 2e-6
-"""relative; one unit in the last of six digits, and the rounding to it"""
+_SIX_DIGITS = 1.01e-5
+"""relative: one unit in the last of six digits, since two machines may round a value to neighbours"""
 
 
 def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tuple[str, Any, Any] | None:
