@@ -196,11 +196,29 @@ def test_graphs_of_our_kernels(graph_engine, monkeypatch):
     from fedsum.engine.kernels import conv_pool
 
     monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # fewer to interpret
-    monkeypatch.setattr(networks, "_ours", lambda task: True)
+    monkeypatch.setattr(networks, "kernels_allowed", lambda device, dtype: True)
     options = {"task": nets.task(), "schedule": Uniform(nets.N, 5), "rounds": 2, "local_steps": 2}
     options["dtype"] = torch.float32
     loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
     assert 0 < (batched - loop).norm() <= 1e-3 * loop.norm()
+
+
+def test_a_later_run_of_the_same_task_finds_its_graphs(graph_engine):
+    class OnCpu(fedsum.tasks.Task):
+        def to(self, device, dtype):
+            return super().to(torch.device("cpu"), dtype)
+
+    task = OnCpu(nets.convolutional, torch.nn.functional.cross_entropy, nets.images())
+
+    def graphs_of_a_run(K):
+        bound = fedsum.engine.bound_task(task, torch.device("cuda"), torch.float32)
+        return graphs.GraphEngine(bound, 0, K, 8)._graphs
+
+    one = graphs_of_a_run(K=3)
+    assert graphs_of_a_run(K=3) is one
+    assert graphs_of_a_run(K=2) is not one
+    task.targets = task.targets.clone()
+    assert graphs_of_a_run(K=3) is not one
 
 
 def test_graphs_where_only_one_client_fits(graph_engine):

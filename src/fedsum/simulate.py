@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from .algorithms import Algorithm, Round, Traffic, count
 from .base.checks import InputError
-from .engine import Engine, StateBank, arithmetic, choose_engine, evaluation
+from .engine import Engine, StateBank, arithmetic, bound_task, choose_engine, evaluation
 from .participation import DelayMeter, Ids, Schedule
 from .participation.schedule import as_ids
 from .runs.checkpoint import RunState
@@ -116,7 +115,7 @@ def simulate(
         recorder(folder, lambda: described(task, algorithm, schedule, options), options, where) as record,
         arithmetic(where, precision, deterministic),
     ):
-        return _train(_bound(task, where, dtype), algorithm, schedule, options, record, on_round)
+        return _train(bound_task(task, where, dtype), algorithm, schedule, options, record, on_round)
 
 
 def _train(
@@ -269,18 +268,3 @@ def play_round(
     clients.scatter(active, client)
     memory.scatter(active, row)
     return (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)
-
-
-def _bound(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
-    """The task there, kept as long as the caller's: another run finds its data and graphs there."""
-    if device.type != "cuda":
-        return task.to(device, dtype)
-    # A task that was changed since is another one.
-    key = device, dtype, tuple((name, id(value)) for name, value in vars(task).items())
-    kept = _BOUND.setdefault(task, {})
-    if key not in kept:
-        kept[key] = task.to(device, dtype)
-    return kept[key]
-
-
-_BOUND: WeakKeyDictionary[BaseTask, dict[Any, BaseTask]] = WeakKeyDictionary()

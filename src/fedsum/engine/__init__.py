@@ -1,9 +1,21 @@
-"""Local work: the K gradients of each active client, by interchangeable engines."""
+"""Local work: the K gradients of each active client, computed by interchangeable engines."""
 
 from .arithmetic import arithmetic
-from .bank.state_bank import StateBank
+from .bank import FrozenBank, StateBank
+from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
-from .kernels.networks import evaluation
-from .loop import mean_gradient
+from .kernels import evaluation
+from .loop import client_work, mean_gradient
 
-__all__ = ["ENGINES", "Engine", "StateBank", "arithmetic", "choose_engine", "evaluation", "mean_gradient"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "FrozenBank",
+    "StateBank",
+    "arithmetic",
+    "bound_task",
+    "choose_engine",
+    "client_work",
+    "evaluation",
+    "mean_gradient",
+]
