@@ -1,5 +1,6 @@
 """One loop is the truth: every engine gives what engine/loop.py gives."""
 
+import os
 import sys
 
 import nets
@@ -259,6 +260,13 @@ def test_bank_keeps_every_state_wherever_it_lies(room, monkeypatch):
     assert all(torch.equal(kept[i]["h"], twin[i][0]) for i in twin)
     mean = (sum(h for h, _ in twin.values()) + (2000 - len(twin)) * torch.full((2,), 7.0)) / 2000
     assert torch.allclose(kept.mean("h", 2000), mean)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="needs /proc")
+def test_free_host_memory_is_what_the_kernel_says():
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
+    assert blocks.host_memory_free() == pytest.approx(available, rel=0.2)
 
 
 def test_bank_memory_follows_the_clients_seen():
