@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from ..algorithms import Algorithm, Message, State
-from ..engine.loop import client_work
+from ..engine import client_work
 from ..tasks import BaseTask
 from .probes import stateful
 from .protocol import NEVER, Order, Reply

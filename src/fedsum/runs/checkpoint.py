@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..algorithms import State, Traffic
 from ..base.files import flush, written_whole
-from ..engine import StateBank
-from ..engine.bank.snapshots import FrozenBank
+from ..engine import FrozenBank, StateBank
 from ..participation import DelayMeter
 from . import tensorfile
 from .tensorfile import Entry
