@@ -45,7 +45,7 @@ class Network:
     prepared: Callable[[Tensor], Tensor]
     """inputs as the module takes them"""
     chunks: Callable[[int, int], Iterator[slice]]
-    """slices of so many samples that fit in memory, where a sample needs so many times its size for activations"""
+    """slices of a set, from its number of samples and the activations held at a time, in sizes of the input"""
     outputs: Outputs
     """of the evaluation module"""
     evaluate: Callable[[Tensor, Outputs], dict[str, float]]
