@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedsum
-from fedsum.engine.kernels import networks
+from fedsum.engine import kernels as our_kernels
 from fedsum.tasks import ClientData, Task, models, partition
 from fedsum.tasks.transforms import Standardize
 
@@ -163,15 +163,15 @@ def main():
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    ours, kernels = networks.steps, "torch's"
+    our_steps, kernels = our_kernels.steps, "torch's"
 
     def noted(task):
         nonlocal kernels
-        found = None if arguments.torch_kernels else ours(task)
-        kernels = "ours" if found else "torch's"
-        return found
+        steps = None if arguments.torch_kernels else our_steps(task)
+        kernels = "ours" if steps else "torch's"
+        return steps
 
-    networks.steps = noted
+    our_kernels.steps = noted
     precisions = arguments.precision or (("tf32", "fp32") if device.type == "cuda" else ("fp32",))
     cases = [(name, precision) for name in arguments.models for precision in precisions]
     found = []

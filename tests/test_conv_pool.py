@@ -7,12 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fedsum.engine.cache import bound_task, cache_of
 from fedsum.engine.kernels import networks
-from fedsum.tasks import Task, models
-from fedsum.tasks.transforms import Augment, Standardize
+from fedsum.tasks import Augment, Standardize, Task, models
 
-conv_pool = pytest.importorskip("fedsum.engine.conv_pool", reason="needs triton")
-layers = pytest.importorskip("fedsum.engine.layers", reason="needs triton")
+# Triton itself, not our modules: a module that was moved must fail here, not be skipped.
+pytest.importorskip("triton")
+from fedsum.engine.kernels import conv_pool, layers
+
 INTERPRETED = not torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="triton is interpreted only where there is no GPU")
 
@@ -37,10 +39,10 @@ class Applied(torch.autograd.Function):
     @staticmethod
     def forward(ctx, images, weight, bias, seed, drop):
         ctx.weight, ctx.bias = weight, bias
-        framed = conv_pool.Framed.of(images.permute(0, 1, 4, 2, 3))
-        pooled, ctx.kept = conv_pool.forward(framed, weight, bias, torch.tensor([seed]), drop)
-        ctx.mark_non_differentiable(ctx.kept.code)
-        return pooled.permute(0, 1, 3, 4, 2), ctx.kept.code
+        padded = conv_pool.PaddedImages.of_batches(images.permute(0, 1, 4, 2, 3))
+        pooled, ctx.saved = conv_pool.forward(padded, weight, bias, torch.tensor([seed]), drop)
+        ctx.mark_non_differentiable(ctx.saved.code)
+        return pooled.permute(0, 1, 3, 4, 2), ctx.saved.code
 
     @staticmethod
     def backward(ctx, slope, *_):
@@ -49,9 +51,9 @@ class Applied(torch.autograd.Function):
         weight = whole[:, : ctx.weight[0].numel()].view(ctx.weight.shape)
         bias = whole[:, ctx.weight[0].numel() :]
         slope = slope.permute(0, 1, 4, 2, 3)
-        images = conv_pool.backward(ctx.kept, slope, weight, bias, to_images=ctx.needs_input_grad[0])
+        images = conv_pool.backward(ctx.saved, slope, weight, bias, to_images=ctx.needs_input_grad[0])
         if images is not None:
-            images = conv_pool.as_torch_has_them(images, weight.shape[2]).permute(0, 1, 3, 4, 2)
+            images = conv_pool.to_torch_layout(images, weight.shape[2]).permute(0, 1, 3, 4, 2)
         return images, weight, bias, None, None
 
 
@@ -219,15 +221,16 @@ def task_of(make, shape=(1, 8, 8), clients=3, **options):
 
 @pytest.fixture
 def as_on_cuda(monkeypatch):
-    monkeypatch.setattr(networks, "_ours", lambda task: isinstance(task, Task))
+    monkeypatch.setattr(networks, "kernels_allowed", lambda device, dtype: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**30))
     monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # as many as a GPU needs would take long to interpret
 
 
 def twin_loss(task, x, inputs, targets):
     """One client's loss layer by layer, with the kernels' rounding: of two nearly equal pixels it takes the same."""
-    parameters, values = task._parameters(x), inputs
-    for name, layer in task._training._modules.items():
+    network, values = task.as_network(), inputs
+    parameters = {name: stacked[0] for name, stacked in network.parameters(x[None]).items()}
+    for name, layer in network.training._modules.items():
         if isinstance(layer, nn.Conv2d):
             weight, bias = rounded(parameters[f"{name}.weight"]), parameters[f"{name}.bias"]
             values = F.conv2d(rounded(values), weight, bias, padding=1)
@@ -257,7 +260,7 @@ def both(task, samples=6):
 def test_the_networks_of_the_paper_are_known(make, as_on_cuda):
     shape = (1, 28, 28) if make is models.mnist_cnn else (3, 32, 32)
     task = task_of(make, shape, clients=2, weights=[0.25, 0.75])
-    task._training.eval()  # no dropout: two ways of drawing cannot agree
+    task.as_network().training.eval()  # no dropout: two ways of drawing cannot agree
     ours, twin = both(task, samples=2)
     assert (ours - twin).norm() <= 1e-3 * twin.norm()
     x = task.init(0)
@@ -287,9 +290,9 @@ def test_steps_move_by_gradient_and_correction(as_on_cuda):
 def test_an_activation_goes_back_as_it_went_forward(bias, relu, drop):
     layer = layers.Activation("b" if bias else None, relu, drop)
     values, shift, slope = grid(2, 70, 45), grid(2, 45, seed=1), grid(2, 70, 45, seed=2)  # more than a tile each way
-    out, kept = layer.forward(values, {"b": shift})
+    out, saved = layer.forward(values, {"b": shift})
     g = {"b": torch.full((2, 45), torch.nan)}
-    before = layer.backward(slope, kept, {"b": shift}, g, further=True)
+    before = layer.backward(slope, saved, {"b": shift}, g, further=True)
     whole = values + shift[:, None] if bias else values
     plain = whole.relu() if relu else whole
     dropped = (out == 0) & (plain != 0)
@@ -306,12 +309,12 @@ def test_an_activation_goes_back_as_it_went_forward(bias, relu, drop):
         assert not torch.equal(dropped[0], dropped[1])
 
 
-def test_the_slope_of_cross_entropy():
+def test_the_gradient_of_cross_entropy():
     outputs = torch.randn(3, 50, 11, generator=torch.Generator().manual_seed(0)).requires_grad_()
     targets = torch.randint(11, (3, 50), generator=torch.Generator().manual_seed(1))
     loss = sum(F.cross_entropy(o, t) for o, t in zip(outputs * 30, targets, strict=True))
     (expected,) = torch.autograd.grad(loss, outputs)
-    assert torch.allclose(layers.cross_entropy_slope(outputs.detach() * 30, targets) * 30, expected, atol=1e-6)
+    assert torch.allclose(layers.cross_entropy_gradient(outputs.detach() * 30, targets) * 30, expected, atol=1e-6)
 
 
 class Thrice(Task):
@@ -387,40 +390,52 @@ def test_samples_are_prepared_once_where_they_fit(room, prepare, as_on_cuda, mon
     images = torch.arange(64 * 6).reshape(6, 1, 8, 8)
     data = [(images.float() if prepare is None else images.to(torch.uint8), torch.arange(6))] * 2
     task = Task(partial(nn.Sequential, *block(1, 4), *head(64)), F.cross_entropy, data, prepare=prepare)
-    layers, _ = networks._layers(task, task._training)
-    samples, batch = networks._samples(task, layers), torch.tensor([[3, 1], [7, 9]])
+    network, cache = task.as_network(), cache_of(task)
+    layers, _ = networks._layers(network, network.training)
+    samples, batch = networks._samples(network, layers, cache), torch.tensor([[3, 1], [7, 9]])
     assert (samples == task.samples) == (room == 0)
     inputs, targets = task.samples(batch)
     assert torch.equal(samples(batch)[1], targets)
     if room:
-        assert networks._samples(task, layers)(batch)[0].images.factors is samples(batch)[0].images.factors
-        found = samples(batch)[0]
-        pixels = found.images.factors[found.numbers].float() * found.images.unit.view(-1, 1, 1, 1, 1)
+        again = networks._samples(network, layers, cache)(batch)[0]
+        assert again.images.factors is samples(batch)[0].images.factors
+        padded = samples(batch)[0]
+        pixels = padded.images.factors[padded.indices].float() * padded.images.unit.view(-1, 1, 1, 1, 1)
         assert torch.equal(pixels[..., 1:9, 1:9, 0], rounded(inputs)[:, :, 0])
         pixels[..., 1:9, 1:9, :] = 0
         assert not pixels.any()
 
 
+class OnCpu(Task):
+    """Stays on the CPU when it is bound to CUDA."""
+
+    def to(self, device, dtype):
+        return super().to(torch.device("cpu"), dtype)
+
+
 @pytest.mark.parametrize("room", [0, 2**30])
-def test_an_evaluation_reads_frames_made_once_where_they_fit(room, as_on_cuda, monkeypatch):
+def test_an_evaluation_reads_images_converted_once_where_they_fit(room, as_on_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, room))
     monkeypatch.setattr(
         "fedsum.tasks.task._EVALUATION_BYTES", {"cpu": 4 * (networks._ACTIVATIONS * 64 * 4)}
-    )  # four samples a piece
-    made, all_of = [], conv_pool.Framed.all_of
-    monkeypatch.setattr(conv_pool.Framed, "all_of", lambda values: made.append(len(values)) or all_of(values))
+    )  # four samples per chunk
+    made, of_set = [], conv_pool.PaddedImages.of_set
+    monkeypatch.setattr(conv_pool.PaddedImages, "of_set", lambda values: made.append(len(values)) or of_set(values))
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(256, (22, 1, 8, 8), generator=draw, dtype=torch.uint8)
     labels = torch.randint(10, (22,), generator=draw)
     make = partial(nn.Sequential, *block(1, 4), *head(64))
     data, prepare = [(images[:13], labels[:13])], Standardize((0.3,), (0.2,))
-    task = Task(make, F.cross_entropy, data, (images[13:], labels[13:]), prepare=prepare)
+    task = OnCpu(make, F.cross_entropy, data, (images[13:], labels[13:]), prepare=prepare)
     x = task.init(0)
-    for _ in range(2):
-        assert networks.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+    for _ in range(2):  # two runs
+        bound = bound_task(task, torch.device("cuda"), torch.float32)
+        assert networks.evaluation(bound)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+    assert networks.steps(bound) is not None  # training reads the same images
     assert made == ([13, 9] if room else [])
     task.test_data = images[:5], labels[:5]
-    assert networks.evaluation(task)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
+    bound = bound_task(task, torch.device("cuda"), torch.float32)
+    assert networks.evaluation(bound)(x) == pytest.approx(task.evaluate(x), rel=1e-3)
 
 
 def test_a_preparation_of_ones_own_sees_batches_only(as_on_cuda):
@@ -432,9 +447,10 @@ def test_a_preparation_of_ones_own_sees_batches_only(as_on_cuda):
 
     data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,)))] * 2
     task = Task(partial(nn.Sequential, *block(1, 4), *head(64)), F.cross_entropy, data, prepare=prepare)
-    layers, _ = networks._layers(task, task._training)
+    network = task.as_network()
+    layers, _ = networks._layers(network, network.training)
     seen.clear()
-    assert networks._framed(task, task.inputs, layers) is None
+    assert networks._converted(network, task.inputs, layers, cache_of(task)) is None
     assert not seen
 
 
@@ -478,7 +494,7 @@ def test_dropout_is_drawn_anew_by_torchs_generator(make, as_on_cuda):
     assert torch.equal(one, again)
     for a, b in [(one, other), (one[0], one[1])]:  # of the same samples
         assert (a - b).norm() > 0.1 * a.norm()
-    task._training.eval()
+    task.as_network().training.eval()
     without = networks.steps(task)(x, *still)
     assert torch.equal(without[0], without[1])
 
@@ -552,15 +568,27 @@ def test_only_where_tf32_on_cuda_was_asked_for():
     assert networks.evaluation(task) == task.evaluate
 
 
-def test_a_task_with_gradients_of_its_own_keeps_them(as_on_cuda):
-    class Own(Task):
+def test_gradients_and_evaluations_of_ones_own_are_used(as_on_cuda):
+    class Gradients(Task):
         def gradients(self, x, clients, batch):
             return x
 
+    class Evaluation(Task):
         def evaluate(self, x):
             return {"train_loss": 1.0}
 
+    class Both(Gradients, Evaluation):
+        """Neither is computed by our kernels."""
+
+    class Wrapper:
+        def __init__(self, task):
+            self.task, self.gradients, self.evaluate = task, task.gradients, task.evaluate
+
     data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,)))]
-    task = Own(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)
-    assert networks.steps(task) is None
-    assert networks.evaluation(task)(task.init(0)) == {"train_loss": 1.0}
+    for kind, ours in {Task: "both", Gradients: "evaluation", Evaluation: "steps", Both: "neither"}.items():
+        task = kind(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)
+        assert (networks.steps(task) is not None) == (ours in ("both", "steps"))
+        assert (networks.evaluation(task) != task.evaluate) == (ours in ("both", "evaluation"))
+        wrapper = Wrapper(task)
+        assert networks.steps(wrapper) is None
+        assert networks.evaluation(wrapper) == wrapper.evaluate

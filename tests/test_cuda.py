@@ -8,9 +8,9 @@ from torch import nn
 import fedsum
 from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
 from fedsum.algorithms import ALGORITHMS
+from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import AwayBlock
-from fedsum.engine.kernels import networks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
@@ -159,8 +159,8 @@ def test_our_kernels_with_bytes_weights_and_several_chunks(augment, with_our_ker
 @pytest.fixture
 def with_our_kernels(monkeypatch):
     """Whether the last task was trained with them."""
-    built, ours = [], networks.steps
-    monkeypatch.setattr(networks, "steps", lambda task: built.append(ours(task)) or built[-1])
+    built, steps = [], kernels.steps
+    monkeypatch.setattr(kernels, "steps", lambda task: built.append(steps(task)) or built[-1])
     return lambda: built[-1] is not None
 
 

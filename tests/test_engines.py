@@ -1,5 +1,6 @@
 """One loop is the truth: every engine gives what engine/loop.py gives."""
 
+import os
 import sys
 
 import nets
@@ -73,7 +74,7 @@ def test_workers_give_the_loops_bits(algorithm, dtype, shared_workers, monkeypat
     loop = final(algorithm, "loop", dtype=dtype)
     engine = shared_workers(dtype)
     monkeypatch.setattr(engine, "close", lambda: None)
-    monkeypatch.setattr(sys.modules["fedsum.simulate"], "choose_engine", lambda *a, **k: engine)
+    monkeypatch.setattr(sys.modules["fedsum.training.train"], "choose_engine", lambda *a, **k: engine)
     assert torch.equal(final(algorithm, "workers", dtype=dtype), loop)
 
 
@@ -192,13 +193,33 @@ def test_graphs_share_the_largest_buffers_so_far(first, sizes, graph_engine, mon
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="triton is interpreted only where there is no GPU")
 def test_graphs_of_our_kernels(graph_engine, monkeypatch):
-    conv_pool = pytest.importorskip("fedsum.engine.conv_pool", reason="needs triton")
+    pytest.importorskip("triton")
+    from fedsum.engine.kernels import conv_pool
+
     monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # fewer to interpret
-    monkeypatch.setattr(networks, "_ours", lambda task: True)
+    monkeypatch.setattr(networks, "kernels_allowed", lambda device, dtype: True)
     options = {"task": nets.task(), "schedule": Uniform(nets.N, 5), "rounds": 2, "local_steps": 2}
     options["dtype"] = torch.float32
     loop, batched = (final(FedSUM(), engine, **options) for engine in ("loop", "batched"))
     assert 0 < (batched - loop).norm() <= 1e-3 * loop.norm()
+
+
+def test_a_later_run_of_the_same_task_finds_its_graphs(graph_engine):
+    class OnCpu(fedsum.tasks.Task):
+        def to(self, device, dtype):
+            return super().to(torch.device("cpu"), dtype)
+
+    task = OnCpu(nets.convolutional, torch.nn.functional.cross_entropy, nets.images())
+
+    def graphs_of_a_run(K):
+        bound = fedsum.engine.bound_task(task, torch.device("cuda"), torch.float32)
+        return graphs.GraphEngine(bound, 0, K, 8)._graphs
+
+    one = graphs_of_a_run(K=3)
+    assert graphs_of_a_run(K=3) is one
+    assert graphs_of_a_run(K=2) is not one
+    task.targets = task.targets.clone()
+    assert graphs_of_a_run(K=3) is not one
 
 
 def test_graphs_where_only_one_client_fits(graph_engine):
@@ -241,6 +262,13 @@ def test_bank_keeps_every_state_wherever_it_lies(room, monkeypatch):
     assert torch.allclose(kept.mean("h", 2000), mean)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="needs /proc")
+def test_free_host_memory_is_what_the_kernel_says():
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
+    assert blocks.host_memory_free() == pytest.approx(available, rel=0.2)
+
+
 def test_bank_memory_follows_the_clients_seen():
     kept = StateBank({"h": torch.zeros(1000)})
     for first in range(0, 300, 20):
@@ -251,5 +279,5 @@ def test_bank_memory_follows_the_clients_seen():
 def test_engine_names():
     with pytest.raises(InputError, match="did you mean 'batched'"):
         final(FedSUM(), "bached")
-    with pytest.raises(InputError, match="'fp32' or 'tf32'"):
+    with pytest.raises(InputError, match="did you mean 'fp32'. known: fp32, tf32"):
         final(FedSUM(), "loop", precision="fp16")

@@ -170,7 +170,7 @@ def test_plot_of_many_labels_has_a_scale_and_of_none_no_legend(tmp_path):
         (lambda: class_dirichlet([0, 1], 1, float("nan")), "alpha = nan"),
         (lambda: iid(0, 1), "samples = 0"),
         (lambda: iid(3, 4), "n = 4: a whole number from 1 to 3"),
-        (lambda: iid(3, 2, labels=[0, 1]), "labels of length = 2: 3, one a sample"),
+        (lambda: iid(3, 2, labels=[0, 1]), "labels of length = 2: 3, one per sample"),
         (lambda: shards([0, 1, 2], 2, per_client=2), "per_client = 2: a whole number from 1 to 1 (samples / n)"),
         (lambda: by_column([[1, 2]]), "values of shape = (1, 2)"),
         (lambda: by_column([1, 2], labels=[0]), "labels of length = 1"),

@@ -1,5 +1,7 @@
 """tasks.Task: batches, gradients, evaluation, and what it refuses."""
 
+from itertools import pairwise
+
 import nets
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 
 import fedsum
 from fedsum import InputError
-from fedsum.tasks import Augment, ClientData, Partition, Task
+from fedsum.tasks import Augment, ClientData, Partition, Quadratic, Task, network_of
 from fedsum.tasks.models import mnist_cnn
 
 DOUBLE = torch.device("cpu"), torch.float64
@@ -250,3 +252,118 @@ def test_a_task_that_was_changed_is_another():
     before = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 2), **options).x
     task.noise = 5.0
     assert not torch.equal(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 2), **options).x, before)
+
+
+def test_a_plain_task_is_a_network_with_the_models_parameters():
+    task = nets.task(weights="samples", augment=Augment(1)).to(*DOUBLE)
+    network, module = network_of(task), nets.convolutional()
+    assert dict(zip(network.names, network.shapes, strict=True)) == {n: p.shape for n, p in module.named_parameters()}
+    assert network.training.training
+    assert not network.evaluation.training
+    assert (network.device, network.dtype) == DOUBLE
+    assert (network.loss, network.prepare, network.augment) == (task.loss, None, task.augment)
+    assert network.inputs is task.inputs
+    assert network.targets is task.targets
+    assert network.scale is task.scale
+    x = torch.stack([task.init(seed) for seed in range(3)])
+    for name, stacked in network.parameters(x).items():
+        for row, vector in zip(stacked, x, strict=True):
+            assert torch.equal(row, task.model(vector).get_parameter(name))
+    batch = task.batches(0, 0, 0, 1, 4)[0]
+    assert all(torch.equal(a, b) for a, b in zip(network.samples(batch), task.samples(batch), strict=True))
+    assert network.prepared(task.inputs[:2]).dtype == torch.float64
+    assert network.evaluate(x[0], network.outputs) == task.evaluate(x[0])
+    chunks = list(network.chunks(1_000_000, 4))
+    assert (chunks[0].start, chunks[-1].stop >= 1_000_000) == (0, True)
+    assert all(one.stop == other.start for one, other in pairwise(chunks))
+
+
+def test_a_network_leaves_out_frozen_parameters():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[0].requires_grad_(False)
+    network = network_of(Task(module, nn.functional.cross_entropy, [PAIR]))
+    assert network.names == ("1.weight", "1.bias")
+    assert network.shapes == ((2, 2), (2,))
+
+
+def overriding(*steps):
+    """A subclass of Task with these methods of its own, which do what Task's do."""
+
+    def own(step):
+        def method(self, *arguments, **options):
+            return getattr(Task, step)(self, *arguments, **options)
+
+        return method
+
+    return type("Own", (Task,), {step: own(step) for step in steps})
+
+
+def pair_task(kind=Task):
+    return kind(nn.Linear(2, 2), nn.functional.cross_entropy, [PAIR])
+
+
+@pytest.mark.parametrize("step", ["gradient", "gradients", "samples", "_loss"])
+def test_a_subclass_with_a_training_step_of_its_own_is_trained_by_it(step):
+    network = network_of(pair_task(overriding(step)))
+    assert network.training is None
+    assert network.evaluation is not None
+
+
+@pytest.mark.parametrize("step", ["evaluate", "_all_outputs", "_outputs"])
+def test_a_subclass_with_an_evaluation_of_its_own_is_evaluated_by_it(step):
+    network = network_of(pair_task(overriding(step)))
+    assert network.training is not None
+    assert network.evaluation is None
+
+
+@pytest.mark.parametrize("steps", [["_prepared"], ["_parameters"], ["samples", "evaluate"]])
+def test_a_subclass_with_steps_of_its_own_for_both_is_no_network(steps):
+    assert network_of(pair_task(overriding(*steps))) is None
+
+
+def test_overriding_other_methods_keeps_the_network():
+    network = network_of(pair_task(overriding("batches", "init", "model", "to")))
+    assert network.training is not None
+    assert network.evaluation is not None
+
+
+def test_a_step_replaced_in_one_task_counts_as_overridden():
+    task = pair_task()
+    task.samples = lambda batch: Task.samples(task, batch)
+    assert network_of(task).training is None
+
+
+def test_a_step_from_a_mixin_counts_as_overridden():
+    class Mixin:
+        def gradients(self, x, clients, batch):
+            return x
+
+    class Mixed(Mixin, Task):
+        """The mixin comes first."""
+
+    assert network_of(pair_task(Mixed)).training is None
+
+
+def test_other_tasks_have_no_network():
+    class Wrapper:
+        """Forwards everything but gradients."""
+
+        def __init__(self, task):
+            self.task = task
+
+        def __getattr__(self, name):
+            return getattr(self.task, name)
+
+        def gradients(self, x, clients, batch):
+            return x
+
+    assert network_of(Quadratic.random(3, 2)) is None
+    assert network_of(Wrapper(pair_task())) is None
+
+
+def test_a_task_of_ones_own_may_give_a_network():
+    class Own:
+        def as_network(self):
+            return pair_task().as_network()
+
+    assert network_of(Own()).names == ("weight", "bias")

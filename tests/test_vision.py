@@ -159,4 +159,4 @@ def test_natural_clients_bring_their_number(pretend):
     assert vision("cifar100", partition="coarse_label").n == 20
     with pytest.raises(InputError) as caught:
         vision("cifar100", partition="coarse_label", clients=20)
-    assert str(caught.value) == "clients = 20: leave it out: partition='coarse_label' makes one client a value"
+    assert str(caught.value) == "clients = 20: leave it out: partition='coarse_label' makes one client per value"

@@ -11,6 +11,7 @@ import time
 import nbformat
 import nets
 import numpy as np
+import psutil
 import pytest
 import torch
 from nbclient import NotebookClient
@@ -183,3 +184,19 @@ def test_a_worker_that_dies_is_named():
 def test_workers_on_cuda_are_refused():
     with pytest.raises(fedsum.InputError, match="on CUDA use 'batched'"):
         fedsum.engine.choose_engine("workers", nets.task(), torch.device("cuda"), seed=0, K=1, batch_size=1, rounds=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs process affinity")
+def test_cores_are_those_the_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    assert processes.cores() == len(allowed)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert processes.cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_without_process_affinity_all_cores_count(monkeypatch):
+    monkeypatch.delattr(psutil.Process, "cpu_affinity", raising=False)  # as on macOS
+    assert processes.cores() == psutil.cpu_count()

@@ -4,7 +4,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedsum import FedAvg, LocalPlan
-from fedsum.engine.loop import client_work
+from fedsum.engine import client_work
 from fedsum.flower import client_app
 
 from .task import task

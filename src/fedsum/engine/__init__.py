@@ -1,10 +1,10 @@
-"""Local work: the K gradients of each active client, by interchangeable engines."""
+"""Local work: the K gradients of each active client, computed by interchangeable engines."""
 
 from .arithmetic import arithmetic
 from .bank import FrozenBank, StateBank
 from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
-from .kernels.networks import evaluation
+from .kernels import evaluation
 from .loop import client_work, mean_gradient
 
 __all__ = [

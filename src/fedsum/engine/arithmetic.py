@@ -1,4 +1,4 @@
-"""How exact CUDA's arithmetic is, for the length of a run."""
+"""Precision and determinism of CUDA's arithmetic during a run."""
 
 import os
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 @contextmanager
 def arithmetic(device: torch.device, precision: str, deterministic: bool) -> Iterator[None]:
-    """`precision`: "fp32", exact, or "tf32", rounded factors; `deterministic`: the same bits every time.
+    """Sets `precision`, "fp32" (exact) or "tf32" (rounded factors), and `deterministic`, the same bits every time.
 
-    On a CPU there is nothing to choose. On CUDA the device is made the current one, too.
+    Does nothing on a CPU. On CUDA it also makes the device the current one.
     """
     if device.type != "cuda":
         yield
@@ -21,14 +21,14 @@ def arithmetic(device: torch.device, precision: str, deterministic: bool) -> Ite
     cudnn, tf32 = torch.backends.cudnn, precision == "tf32"
     matmul, workspace = torch.get_float32_matmul_precision(), os.environ.get(_WORKSPACE)
     strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    # torch's own default rounds convolutions to tf32 but not matrix products; here both follow the option.
+    # torch's default uses tf32 for convolutions but not for matrix products; here both follow `precision`.
     flags = cudnn.flags(
         enabled=True, benchmark=not deterministic, deterministic=deterministic or cudnn.deterministic, allow_tf32=tf32
     )
     with torch.cuda.device(device), flags:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         if deterministic:
-            os.environ[_WORKSPACE] = workspace or ":4096:8"  # cuBLAS asks for it
+            os.environ[_WORKSPACE] = workspace or ":4096:8"  # cuBLAS needs it
             torch.use_deterministic_algorithms(True)
         try:
             yield

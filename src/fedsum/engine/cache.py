@@ -1,8 +1,10 @@
 """What engines keep between runs of the same task: the task on its device, captured graphs and converted images.
 
-The caller's task owns all of it. Nothing is stored in the task, so copies and pickles carry no caches, and everything is
-freed with the task. Graphs refer to the task on the device, and only the caller's task, by a weak reference, leads to
-both: a weak dictionary from the task on the device to its graphs would keep both forever.
+All of it belongs to the caller's task and is freed with it. Nothing is stored in the task itself, so copies and pickles
+of a task carry no caches.
+
+Graphs refer to the task on the device. Both are therefore stored under the caller's task: a weak dictionary from the
+task on the device to its graphs would keep both alive forever.
 """
 
 from collections.abc import Hashable
@@ -55,8 +57,8 @@ _CACHES: WeakKeyDictionary[BaseTask, ref[TaskCache]] = WeakKeyDictionary()
 def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
     """The task on that device and in that precision.
 
-    On CUDA a later call gives the same object, with its graphs, until an attribute of the task is replaced. A task whose
-    `to` returns the task itself is not cached.
+    On CUDA a later call gives the same object, with its graphs, until an attribute of the task is replaced.
+    A task whose `to` returns the task itself is not cached.
     """
     if device.type != "cuda":
         return task.to(device, dtype)

@@ -1,4 +1,4 @@
-"""Which engine does the work."""
+"""The engines by name, and the choice of "auto"."""
 
 import time
 from contextlib import suppress
@@ -17,11 +17,11 @@ from .stacked import BatchedEngine
 
 ENGINES = ("auto", "loop", "batched", "workers")
 _WORTH_STARTING = 20.0
-"""seconds of work left from which workers pay for their start"""
+"""seconds of remaining work above which worker processes are worth their start"""
 
 
 class Engine(Protocol):
-    """G of each active client, [S, d], from the cohort's plan, its ids and the round."""
+    """Computes G of each active client, [S, d], from the cohort's plan, the clients' ids and the round."""
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor: ...
 
@@ -31,7 +31,7 @@ class Engine(Protocol):
 def choose_engine(
     name: str, task: BaseTask, device: torch.device, *, seed: int, K: int, batch_size: int, rounds: int
 ) -> Engine:
-    """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", or "workers" where they pay."""
+    """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", then "workers" for long runs."""
     cuda = device.type == "cuda"
     if name == "workers" and cuda:
         raise InputError("engine", name, "workers are CPU processes; on CUDA use 'batched'")
@@ -49,7 +49,7 @@ def choose_engine(
 
 
 class _LoopThenWorkers:
-    """The loop, handed over to workers once it is seen that much work is left. Both give the same bits."""
+    """The loop, then worker processes if much work remains. Both give the same bits."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, rounds: int) -> None:
         self._job = (task, seed, K, batch_size)
@@ -62,10 +62,10 @@ class _LoopThenWorkers:
             return self._engine(plan, clients, t)
         started = time.perf_counter()
         G = self._engine(plan, clients, t)
-        left = (self._rounds - t - 1) * (time.perf_counter() - started)
-        if left > _WORTH_STARTING and self._try_workers:
+        remaining = (self._rounds - t - 1) * (time.perf_counter() - started)
+        if remaining > _WORTH_STARTING and self._try_workers:
             self._try_workers = False
-            # What cannot be pickled, or finds no room, is no reason to end a run that goes on without.
+            # If the task cannot be pickled or memory is short, the run continues without workers.
             with suppress(Exception):
                 self._engine = WorkerEngine(*self._job)
         return G

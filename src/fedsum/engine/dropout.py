@@ -1,4 +1,4 @@
-"""Randomness inside a gradient (dropout), keyed like all other."""
+"""Randomness inside a gradient (dropout), keyed like all other randomness."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from ..tasks import BaseTask
 
 @contextmanager
 def keyed_noise(task: BaseTask, seed: int, t: int, place: int, device: torch.device) -> Iterator[None]:
-    """Inside, torch draws from a generator keyed by (seed, round, place); outside, nobody's is disturbed.
+    """Inside, torch draws from a generator keyed by (seed, round, place); the user's generators are left unchanged.
 
-    `place` is the client where clients are trained one by one, and the chunk where they are stacked.
+    `place` is the client if clients are trained one by one, and the chunk if they are stacked.
     """
     if not task.has_dropout:
         yield

@@ -1,10 +1,10 @@
 """The batched engine on CUDA: the K steps of a stacked cohort, captured in one graph and replayed.
 
-A cohort comes in any size, also 0: it is covered with chunks of a few sizes, each captured when it is first needed,
-the last one padded. What is computed for padded rows is thrown away.
+A cohort has any size, including 0. It is covered with chunks of a few sizes; each size is captured when it is first
+needed, and the last chunk is padded. Results of padded rows are discarded.
 
-With our own kernels the steps are captured as they are, in tenths of a second. Any other network is compiled first, for
-each size some ten seconds (a grouped convolution cannot have a symbolic number of groups): there are fewer sizes then.
+With our own kernels the capture of one size takes tenths of a second. Any other network is compiled first, about ten
+seconds per size (a grouped convolution cannot have a symbolic number of groups), so it gets fewer sizes.
 """
 
 import warnings
@@ -19,8 +19,9 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
+from . import kernels
+from .cache import cache_of
 from .dropout import keyed_noise
-from .kernels import networks
 from .stacked import rows, stacked_batches
 from .transfer import on_device
 
@@ -28,16 +29,16 @@ Sizes = tuple[int, ...]
 COMPILED: Sizes = (1, 2, 4, 8, 16, 20, 24, 32, 48, 64)
 CAPTURED: Sizes = (1, *range(2, 65, 2))
 _SMALLEST = 4
-"""a smaller chunk takes as long, and another capture: only where memory forbids more"""
+"""smaller chunks take as long and need another capture: they are used only if memory is short"""
 _PER_CHUNK = 2
-"""what a further chunk costs, in clients: its kernels fill the device less well"""
+"""cost of one more chunk, in clients: small chunks use the device less well"""
 _MEMORY_SHARE = 0.5
 """of the free memory, for the activations of one chunk"""
 
 
 @lru_cache(maxsize=1024)
 def cover(clients: int, sizes: Sizes) -> Sizes:
-    """The cheapest chunk sizes, largest first, that hold so many clients.
+    """The cheapest chunk sizes, largest first, that hold this many clients.
 
     >>> cover(20, COMPILED), cover(21, COMPILED), cover(21, CAPTURED), cover(70, COMPILED), cover(0, COMPILED)
     ((20,), (24,), (22,), (64, 8), ())
@@ -51,16 +52,16 @@ def cover(clients: int, sizes: Sizes) -> Sizes:
 
 
 class GraphEngine:
-    """Stacked clients on CUDA. Graphs are kept with the task, so that further runs of it start at once."""
+    """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of it start at once."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
-        # What is baked into a graph, besides the task.
-        baked = (K, batch_size, torch.get_float32_matmul_precision(), torch.backends.cudnn.deterministic)
-        kept: dict[Any, _Graphs] = vars(task).setdefault("_graphs", {})
-        if baked not in kept:
-            kept[baked] = _Graphs(task, K, batch_size)
-        self._graphs = kept[baked]
+        # The options that are part of a graph.
+        options = (K, batch_size, torch.get_float32_matmul_precision(), torch.backends.cudnn.deterministic)
+        cached = cache_of(task).graphs
+        if options not in cached:
+            cached[options] = _Graphs(task, K, batch_size)
+        self._graphs: _Graphs = cached[options]
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
@@ -72,12 +73,12 @@ class GraphEngine:
         graphs, first = self._graphs, 0
         for place, size in enumerate(cover(len(clients), graphs.sizes(plan.start))):
             chunk = slice(first, min(first + size, len(clients)))
-            some = clients[chunk]
-            real = len(some)
-            batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size)
+            chunk_clients = clients[chunk]
+            real = len(chunk_clients)
+            batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size)
             buffers, replay = graphs.of(size, batches, plan.start)
             buffers.batches[:, :real] = on_device(batches, G.device)
-            buffers.clients[:real] = on_device(torch.from_numpy(some), G.device)
+            buffers.clients[:real] = on_device(torch.from_numpy(chunk_clients), G.device)
             buffers.start[:real] = rows(plan.start, chunk)
             buffers.correction[:real] = 0.0 if plan.correction is None else rows(plan.correction, chunk)
             buffers.step.fill_(plan.step)
@@ -88,11 +89,11 @@ class GraphEngine:
         return G.div_(self.K)
 
     def close(self) -> None:
-        """The graphs stay with the task."""
+        """The graphs stay in the task's cache."""
 
 
 class _Graphs:
-    """One task's graphs, by chunk size."""
+    """One task's graphs by chunk size, for one choice of options."""
 
     def __init__(self, task: BaseTask, K: int, batch_size: int) -> None:
         self.task, self.K, self.batch_size = task, K, batch_size
@@ -100,11 +101,11 @@ class _Graphs:
         self._buffers: _Buffers | None = None
         self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
-        self._ours = networks.steps(task)
-        self._steps = self._ours or _compiled(task.gradients)
+        self._kernel_steps = kernels.steps(task)
+        self._steps = self._kernel_steps or _compiled(task.gradients)
 
     def sizes(self, start: Tensor) -> Sizes:
-        """The chunks whose activations fit, from the memory that one client takes."""
+        """The chunk sizes whose activations fit in memory, from the measured memory of one client."""
         if not self._sizes:
             x = start.reshape(-1, start.shape[-1])[:1]
             client = np.zeros(1, dtype=np.int64)
@@ -112,27 +113,27 @@ class _Graphs:
             clients = torch.from_numpy(client).to(x.device)
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            if self._ours:
-                self._ours(x, torch.zeros_like(x), x.new_zeros(()), clients, batches)
+            if self._kernel_steps:
+                self._kernel_steps(x, torch.zeros_like(x), x.new_zeros(()), clients, batches)
             else:
                 self.task.gradients(x, clients, batches[0])
-            one = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
+            per_client = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
             free, _ = torch.cuda.mem_get_info()
-            sizes = CAPTURED if self._ours else COMPILED
-            self._sizes = tuple(size for size in sizes if size == 1 or size * one <= _MEMORY_SHARE * free)
+            sizes = CAPTURED if self._kernel_steps else COMPILED
+            self._sizes = tuple(size for size in sizes if size == 1 or size * per_client <= _MEMORY_SHARE * free)
         return self._sizes
 
     def of(self, size: int, batches: Tensor, start: Tensor) -> "tuple[_Buffers, Callable[[], None]]":
-        """What the steps of so many clients read and write, and the call that takes them."""
+        """The buffers of the steps of this many clients, and the function that takes the steps."""
         if size not in self._by_size:
-            # All sizes share the largest buffers so far; graphs that know smaller ones keep those.
+            # New graphs share the largest buffers so far; older graphs keep the buffers they were captured with.
             if self._buffers is None or len(self._buffers.start) < size:
                 self._buffers = _Buffers(size, batches, start)
             self._by_size[size] = self._buffers, _captured(self._steps, self._buffers, size, self._pool)
         return self._by_size[size]
 
 
-def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> networks.Steps:
+def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> kernels.Steps:
     def one_step(
         x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -140,12 +141,12 @@ def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> networks
         return x - step * (g + correction), total + g
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own, which no user of ours can follow
+        warnings.simplefilter("ignore")  # the compiler's warnings, which users cannot act on
         compiled: Any = torch.compile(one_step, dynamic=False)
 
     def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
         x, total = start, torch.zeros_like(start)
-        # The limits guard against code that is compiled anew without end; here it is once a task and size.
+        # The limits guard against endless recompilation; here code is compiled once per task and size.
         limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
         with limits, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -157,29 +158,29 @@ def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> networks
 
 
 class _Buffers:
-    """What the graphs of up to `size` clients read and write."""
+    """The memory that the graphs of up to `size` clients read and write."""
 
     def __init__(self, size: int, batches: Tensor, start: Tensor) -> None:
         device, d = start.device, start.shape[-1]
         self.start, self.correction, self.total = (start.new_zeros(size, d) for _ in range(3))
         self.step = start.new_zeros(())
         self.clients = torch.zeros(size, dtype=torch.int64, device=device)
-        # Any real batch will do for the rows that are padded.
+        # Padded rows may hold any real batch.
         self.batches = batches[:, :1].expand(-1, size, *batches.shape[2:]).contiguous().to(device)
         self.start[:] = start.reshape(-1, d)[:1]
 
 
-def _captured(steps: networks.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
+def _captured(steps: kernels.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
     """The steps of the first `size` clients in the buffers, as one graph."""
     state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
     batches, total = buffers.batches[:, :size], buffers.total[:size]
-    # Compilation, autotuning and library handles happen before the capture, on a stream of their own.
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    # Compilation, autotuning and the creation of library handles happen before the capture, on a side stream.
+    side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):
         for _ in range(2):
             steps(*state, batches[:1])
-    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         total.copy_(steps(*state, batches))

@@ -1,4 +1,4 @@
-"""The reference engine: one client after the other, one gradient after the other. Slow and obvious."""
+"""The reference engine: one client after the other, one gradient after the other."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ from .dropout import keyed_noise
 def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]) -> Tensor:
     """One client's round of local work: K steps from `plan.start`, returning the mean raw gradient G.
 
-    G is accumulated, never recovered by subtracting two models, which would cancel.
+    G is accumulated: the difference of two models would suffer from cancellation.
     """
-    # In place, on a copy: for a large model the passes over its vector are a good part of the work.
+    # In place, on a copy: for a large model, passes over its vector take a good part of the time.
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
     for batch in batches:
         g = gradient(x, batch)
@@ -29,14 +29,14 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
 
 
 def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: int, K: int, batch_size: int) -> Tensor:
-    """G of one client in round t, as every engine that takes clients one by one computes it."""
+    """G of one client in round t. Every engine that trains clients one by one calls this."""
     batches = task.batches(seed, t, client, K, batch_size)
     with keyed_noise(task, seed, t, client, plan.start.device):
         return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
 
 
 class LoopEngine:
-    """Any device. On a CPU with one thread, so that the bits do not depend on the machine's cores."""
+    """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
@@ -52,16 +52,16 @@ class LoopEngine:
         return G
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def own_plan(plan: LocalPlan, row: int) -> LocalPlan:
-    """The plan of one client of a cohort."""
+    """The plan of the cohort's client in that row."""
 
-    def own(vectors: Tensor) -> Tensor:
+    def vector(vectors: Tensor) -> Tensor:
         return vectors if vectors.dim() == 1 else vectors[row]
 
-    return LocalPlan(own(plan.start), plan.step, None if plan.correction is None else own(plan.correction))
+    return LocalPlan(vector(plan.start), plan.step, None if plan.correction is None else vector(plan.correction))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The other end of WorkerEngine: a process that computes one client after the other."""
+"""The worker process of WorkerEngine, which computes one client after the other."""
 
 import io
 import math
@@ -18,49 +18,51 @@ from ..algorithms import LocalPlan
 from .loop import client_work
 
 Job = tuple[int, int, float, bool, int]
-"""client, round, step, whether it is corrected, and which G to write"""
+"""client, round, step, whether there is a correction, and which of the two G to write"""
 
 
 def main(descriptor: int) -> None:
-    """Serves until the connection ends, be it in the middle of a client: then the parent is gone."""
+    """Serves until the connection ends, even in the middle of a client: then the parent process has ended."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     connection = Connection(descriptor)
-    job = _Unpickler(io.BytesIO(connection.recv_bytes())).load()
+    settings = _Unpickler(io.BytesIO(connection.recv_bytes())).load()
     start, correction, *G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
-    asked: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, asked), daemon=True).start()
+    jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
     connection.send(None)
     while True:
-        client, t, step, corrected, side = asked.get()
+        client, t, step, corrected, side = jobs.get()
         try:
             plan = LocalPlan(start, step, correction if corrected else None)
-            key = {name: job[name] for name in ("seed", "K", "batch_size")}
-            G[side].copy_(client_work(job["task"], plan, client, t, **key))
+            options = {name: settings[name] for name in ("seed", "K", "batch_size")}
+            G[side].copy_(client_work(settings["task"], plan, client, t, **options))
             connection.send(None)
         except Exception:
             connection.send(traceback.format_exc())
 
 
-def _listen(connection: Connection, asked: "queue.SimpleQueue[Job]") -> None:
+def _listen(connection: Connection, jobs: "queue.SimpleQueue[Job]") -> None:
     while True:
         try:
-            asked.put(connection.recv())
+            jobs.put(connection.recv())
         except (EOFError, OSError):
             os._exit(0)
 
 
 class _Unpickler(pickle.Unpickler):
+    """Maps the tensors that the parent left in files, each of them once."""
+
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
-        self._known: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = {}
 
-    def persistent_load(self, where: Any) -> Tensor:
-        path, shape, dtype, trained = where
-        if path not in self._known:
+    def persistent_load(self, location: Any) -> Tensor:
+        path, shape, dtype, trained = location
+        if path not in self._tensors:
             values = _mapped(path, shape, dtype)
-            self._known[path] = values if trained is None else torch.nn.Parameter(values, trained)
-        return self._known[path]
+            self._tensors[path] = values if trained is None else torch.nn.Parameter(values, trained)
+        return self._tensors[path]
 
 
 def _mapped(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

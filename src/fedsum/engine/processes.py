@@ -1,8 +1,8 @@
-"""The loop engine spread over processes: on a CPU, two of one thread beat one of two threads.
+"""The loop engine in several processes: on a CPU, two processes of one thread are faster than one of two threads.
 
-Workers are started as fresh interpreters, not by multiprocessing's spawn, which would run an unguarded script
-again and cannot start from a notebook or standard input. The task travels by cloudpickle, which takes along
-classes and functions of `__main__`; its large tensors are shared through mapped files, and so are the vectors.
+Workers are fresh interpreters. multiprocessing's spawn would run a script without a guard again, and cannot start from
+a notebook or standard input. The task is sent by cloudpickle, which includes classes and functions of `__main__`. Its
+large tensors and the vectors are shared through memory-mapped files.
 """
 
 import errno
@@ -25,39 +25,39 @@ from torch import Tensor
 from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
-from .bank.blocks import reserve
+from .bank import reserve
 from .loop import own_plan
 
 _ROLES = ("start", "correction", "G0", "G1")
-"""the vectors that a worker shares with its parent; G takes turns, so that one is read while the other is made"""
+"""the vectors that a worker shares with its parent; one G is read while the other is computed"""
 _SHARED_FROM = 2**20  # bytes: smaller tensors are cheaper to copy
-# glibc would give freed memory back to the system and fault it in again at every step.
+# glibc would return freed memory to the system and fault it in again at every step.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
 class WorkerEngine:
-    """One thread a worker; each takes the next client as it is done. Results do not depend on their number.
+    """One thread per worker; a worker that is done takes the next client. Results do not depend on their number.
 
     Args:
-      workers: how many processes; default: one for each core.
+      workers: number of processes; default: one per core.
     """
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, workers: int | None = None) -> None:
         self._workers: list[_Worker] = []
-        job = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}
-        # Memory never touches a disk, but containers often have little of it that can be mapped.
+        settings = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}
+        # Shared memory needs no disk, but containers often have little of it.
         for place in ("/dev/shm", None) if os.path.isdir("/dev/shm") else (None,):
             try:
-                self._start(job, task.init(seed), workers or cores(), place)
+                self._start(settings, task.init(seed), workers or cores(), place)
                 return
             except OSError as error:
                 if error.errno != errno.ENOSPC or place is None:
                     raise
 
-    def _start(self, job: dict[str, Any], x0: Tensor, workers: int, place: str | None) -> None:
+    def _start(self, settings: dict[str, Any], x0: Tensor, workers: int, place: str | None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=place))
         try:
-            pickled = _pickled(job, folder)
+            pickled = _pickled(settings, folder)
             for number in range(workers):
                 vectors = [_shared(folder / f"worker{number}-{role}", torch.zeros_like(x0)) for role in _ROLES]
                 self._workers.append(_Worker(pickled, folder, number, vectors))
@@ -67,7 +67,7 @@ class WorkerEngine:
             self.close()
             raise
         finally:
-            # Everybody has the files mapped by now: unlinked, they vanish with the last process.
+            # Every process has mapped the files by now. Without names they are freed with the last process.
             shutil.rmtree(folder)
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
@@ -78,7 +78,7 @@ class WorkerEngine:
 
         def hand_out(worker: _Worker, first: bool = False) -> None:
             row, client = waiting.popleft()
-            # A start that all clients share stays where it is for the round.
+            # A start that all clients share is copied once per round.
             worker.ask(own_plan(plan, row), client, t, same_start=plan.start.dim() == 1 and not first)
             busy[worker.connection] = worker, row
 
@@ -89,12 +89,12 @@ class WorkerEngine:
                 worker, row = busy.pop(connection)  # type: ignore[call-overload]
                 done = worker.answer()
                 if waiting:
-                    hand_out(worker)  # before the copy: nobody waits for it
+                    hand_out(worker)  # before the copy, so that the worker does not wait for it
                 G[row] = done
         return G
 
     def close(self) -> None:
-        """Ends the workers, which leave when nobody talks to them any more."""
+        """Ends the workers, which exit when their connection is closed."""
         for worker in self._workers:
             worker.connection.close()
         for worker in self._workers:
@@ -103,14 +103,18 @@ class WorkerEngine:
 
 
 def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores that this process may use."""
+    import psutil
+
+    if hasattr(psutil.Process, "cpu_affinity"):  # not on macOS
+        return len(psutil.Process().cpu_affinity())
+    return psutil.cpu_count() or 1
 
 
 class _Worker:
     """The parent's end of one worker process."""
 
-    def __init__(self, job: bytes, folder: Path, number: int, vectors: list[Tensor]) -> None:
+    def __init__(self, settings: bytes, folder: Path, number: int, vectors: list[Tensor]) -> None:
         self.start, self.correction, *self.G = vectors
         self.side = 0
         ours, theirs = socket.socketpair()
@@ -125,7 +129,7 @@ class _Worker:
         theirs.close()
         d, dtype = len(self.start), self.start.dtype
         vectors_at = [(str(folder / f"worker{number}-{role}"), d, dtype) for role in _ROLES]
-        self.connection.send_bytes(job)
+        self.connection.send_bytes(settings)
         self.connection.send(vectors_at)
 
     def ask(self, plan: LocalPlan, client: int, t: int, *, same_start: bool) -> None:
@@ -134,52 +138,52 @@ class _Worker:
             self.start.copy_(plan.start)
         if plan.correction is not None:
             self.correction.copy_(plan.correction)
-        with suppress(BrokenPipeError):  # a worker that is gone is noticed when its answer is awaited
+        with suppress(BrokenPipeError):  # a worker that ended is reported by `answer`
             self.connection.send((client, t, plan.step, plan.correction is not None, self.side))
 
     def answer(self) -> Tensor:
-        """Waits until the worker is done, and returns its G, which the next client's does not overwrite."""
+        """Waits until the worker is done, and returns its G. The next client's G does not overwrite it."""
         try:
-            trouble = self.connection.recv()
+            error = self.connection.recv()
         except (EOFError, ConnectionResetError):
             code = self.process.wait()
             raise RuntimeError(
                 f"a worker process ended with code {code}"
-                f"{' (killed, perhaps for want of memory)' if code == -9 else ''}; engine='loop' needs none"
+                f"{' (killed, perhaps out of memory)' if code == -9 else ''}; engine='loop' needs no processes"
             ) from None
-        if trouble:
-            raise RuntimeError(f"a worker process failed:\n{trouble}")
+        if error:
+            raise RuntimeError(f"a worker process failed:\n{error}")
         return self.G[self.side]
 
 
-def _pickled(job: dict[str, Any], folder: Path) -> bytes:
-    """The job as bytes, its large tensors left in files that every worker maps."""
+def _pickled(settings: dict[str, Any], folder: Path) -> bytes:
+    """The settings as bytes; large tensors are written to files that every worker maps."""
     import cloudpickle
 
-    seen: dict[int, Any] = {}  # a tensor that is used twice, as tied weights are, must arrive as one
+    locations: dict[int, Any] = {}  # by id: tied weights, one tensor used twice, must stay one tensor
 
     class Sharing(cloudpickle.Pickler):  # type: ignore[misc]
         def persistent_id(self, thing: object) -> object:
             if not isinstance(thing, Tensor) or thing.nbytes < _SHARED_FROM:
                 return None
-            if id(thing) not in seen:
-                path = folder / f"tensor{len(seen)}"
+            if id(thing) not in locations:
+                path = folder / f"tensor{len(locations)}"
                 _shared(path, thing.detach())
-                seen[id(thing)] = (str(path), tuple(thing.shape), thing.dtype, _trained(thing))
-            return seen[id(thing)]
+                locations[id(thing)] = (str(path), tuple(thing.shape), thing.dtype, _trained(thing))
+            return locations[id(thing)]
 
     buffer = io.BytesIO()
-    Sharing(buffer).dump(job)
+    Sharing(buffer).dump(settings)
     return buffer.getvalue()
 
 
 def _trained(thing: Tensor) -> bool | None:
-    """Whether it is a parameter to train, a frozen one, or (None) no parameter."""
+    """True for a trained parameter, False for a frozen one, None for any other tensor."""
     return thing.requires_grad if isinstance(thing, torch.nn.Parameter) else None
 
 
 def _shared(path: Path, values: Tensor) -> Tensor:
-    """A copy of `values` in a mapped file."""
+    """A copy of `values` in a memory-mapped file."""
     with path.open("wb") as file:
         reserve(file.fileno(), values.nbytes)
     copy = torch.from_file(str(path), shared=True, size=values.numel(), dtype=values.dtype)

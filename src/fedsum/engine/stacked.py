@@ -1,4 +1,4 @@
-"""A whole cohort as one computation: the clients' models stacked, [C, d], every step taken by all at once."""
+"""A whole cohort as one computation: the clients' models are stacked, [C, d], and take every step together."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,7 +21,7 @@ def cohort_steps(
     correction: float | Tensor,
     batches: Iterable[Tensor],
 ) -> Tensor:
-    """The sum of the raw gradients over the steps, [C, d]; `gradients` is of stacked models and batches."""
+    """The sum of the raw gradients over the steps, [C, d]; `gradients` takes stacked models and batches."""
     x, total = start, torch.zeros_like(start)
     for batch in batches:
         g = gradients(x, batch)
@@ -31,7 +31,7 @@ def cohort_steps(
 
 
 class BatchedEngine:
-    """Stacked clients on any device, in chunks, op by op."""
+    """Stacked clients on any device, in chunks, without compiler and graphs."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
@@ -41,11 +41,11 @@ class BatchedEngine:
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         for first in range(0, len(clients), _CHUNK):
             chunk = slice(first, first + _CHUNK)
-            some = clients[chunk]
-            batches = stacked_batches(self.task, self.seed, t, some, self.K, self.batch_size).to(G.device)
-            ids = torch.from_numpy(some).to(G.device)
+            chunk_clients = clients[chunk]
+            batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size).to(G.device)
+            ids = torch.from_numpy(chunk_clients).to(G.device)
             correction = 0.0 if plan.correction is None else rows(plan.correction, chunk)
-            start = rows(plan.start, chunk).expand(len(some), -1)
+            start = rows(plan.start, chunk).expand(len(chunk_clients), -1)
             with keyed_noise(self.task, self.seed, t, first, G.device):
                 G[chunk] = cohort_steps(partial(self._gradients, ids), start, plan.step, correction, batches)
         return G.div_(self.K)
@@ -54,10 +54,11 @@ class BatchedEngine:
         return self.task.gradients(x, clients, batch)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def rows(vectors: Tensor, chunk: slice) -> Tensor:
+    """The chunk's rows of stacked vectors; a vector that all clients share is returned as it is."""
     return vectors if vectors.dim() == 1 else vectors[chunk]
 
 

@@ -2,6 +2,7 @@
 
 from .data import IMAGE_SETS, at_hand
 from .interface import BaseTask
+from .network import Network, network_of
 from .partition import Partition
 from .quadratic import Quadratic
 from .task import ClientData, Task
@@ -13,10 +14,12 @@ __all__ = [
     "Augment",
     "BaseTask",
     "ClientData",
+    "Network",
     "Partition",
     "Quadratic",
     "Standardize",
     "Task",
     "at_hand",
+    "network_of",
     "vision",
 ]

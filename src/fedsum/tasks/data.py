@@ -1,4 +1,4 @@
-"""Image sets: fetched from the hub once, decoded once, memory-mapped ever after."""
+"""Image sets: downloaded once, decoded once, then memory-mapped."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ from ..base.checks import InputError, nearest
 from ..base.files import written_whole
 from ..base.keyed import Purpose, rng
 
-# Raised when the same set would be decoded to other tensors: an older cache is then refused, not misread.
+# Increased when decoding changes: caches of an older format are then refused.
 _FORMAT = "fedsum images 1"
 _TENSORS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 _DIGITS_TEST = 297
@@ -36,16 +36,16 @@ class Images:
     test_inputs: Tensor
     test_targets: Tensor
     mean: tuple[float, ...]
-    """of each channel, for pixels from 0 to 1"""
+    """per channel, for pixels from 0 to 1"""
     std: tuple[float, ...]
     classes: int
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """what else is known of each training sample, [M] whole numbers by name: who its natural client is"""
+    """further integers per training sample, [M] by name, such as its natural client"""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set is on the hub and what its files must hold."""
+    """Where a set is on the Hugging Face hub, and what its files must contain."""
 
     repo: str
     config: str
@@ -59,7 +59,7 @@ class Source:
     columns: tuple[str, ...] = ()
 
     def path(self, split: str) -> str:
-        """Of the file inside the repository."""
+        """Path of the split's file in the repository."""
         return f"{self.config}/{split}-00000-of-00001.parquet"
 
 
@@ -119,8 +119,8 @@ IMAGE_SETS = ("digits", *SOURCES)
 def load(name: str) -> Images:
     """The set of that name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits, which needs no files.
 
-    Files are looked for in the folder FEDSUM_DATA, laid out as on the hub, then asked of the hub. What was
-    decoded is kept in FEDSUM_CACHE, else XDG_CACHE_HOME/fedsum, else ~/.cache/fedsum.
+    Files come from the folder FEDSUM_DATA, which has the hub's layout, otherwise from the hub. Decoded sets are
+    cached in FEDSUM_CACHE, by default `fedsum` in the user's cache folder (on Linux XDG_CACHE_HOME or ~/.cache).
 
     >>> digits = load("digits")
     >>> digits.train_inputs.shape, digits.test_inputs.shape
@@ -139,11 +139,13 @@ def load(name: str) -> Images:
 
 
 def at_hand(name: str) -> bool:
-    """Whether the set can be loaded without asking the hub."""
+    """Whether the set can be loaded without a download."""
     if name not in SOURCES:
         return name == "digits"
     source = SOURCES[name]
-    return (_cache_folder() / f"{name}.safetensors").exists() or all(_given(source, split) for split in source.rows)
+    return (_cache_folder() / f"{name}.safetensors").exists() or all(
+        _local_file(source, split) for split in source.rows
+    )
 
 
 def _digits() -> Images:
@@ -168,33 +170,33 @@ def _digits() -> Images:
 # Fetching and decoding.
 
 
-def _given(source: Source, split: str) -> Path | None:
-    """The set's file in FEDSUM_DATA, if it is there."""
+def _local_file(source: Source, split: str) -> Path | None:
+    """The split's file in FEDSUM_DATA, if it exists."""
     folder = os.environ.get("FEDSUM_DATA")
     path = Path(folder or "").expanduser() / source.repo / source.path(split)
     return path if folder and path.is_file() else None
 
 
 def _file(source: Source, split: str) -> Path:
-    """The set's file: in FEDSUM_DATA if it is there, else from the hub."""
-    if given := _given(source, split):
-        return given
-    wanted = f"{source.repo}/{source.path(split)}"
+    """The split's file in FEDSUM_DATA, otherwise from the hub."""
+    if path := _local_file(source, split):
+        return path
+    name = f"{source.repo}/{source.path(split)}"
     import huggingface_hub
 
     try:
         return Path(huggingface_hub.hf_hub_download(source.repo, source.path(split), repo_type="dataset"))
-    except Exception as error:  # the hub's own errors, its transport's, the disk's: all mean that there is no file
+    except Exception as error:  # of the hub, the network or the disk: each means that there is no file
         raise InputError(
             "data",
-            wanted,
+            name,
             f"missing, and no copy from the hub ({type(error).__name__}): "
             "set FEDSUM_DATA to a folder that holds it, or run once with network",
         ) from error
 
 
 def _decode(source: Source) -> dict[str, Tensor]:
-    # Both files before any work: the second may be the one that is missing.
+    # Both files before decoding: the second may be missing.
     files = {split: _file(source, split) for split in source.rows}
     tensors: dict[str, Tensor] = {}
     with _progress(source.repo, sum(source.rows.values())) as advance:
@@ -210,7 +212,7 @@ def _decode(source: Source) -> dict[str, Tensor]:
 def _decode_file(
     path: Path, source: Source, split: str, advance: Callable[[int], None]
 ) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Images [M, C, H, W] and the columns of whole numbers, every one of them checked."""
+    """Images [M, C, H, W] and the integer columns, all checked."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -231,15 +233,15 @@ def _decode_file(
             columns = {name: file.read([name])[name].to_numpy() for name in names}
             done = 0
             for batch in file.iter_batches(_DECODED_AT_ONCE, columns=[source.image]):
-                for data in batch.column(0).field("bytes").to_pylist():
-                    inputs[done] = _pixels(f"{path} row {done}", data, source.shape)
+                for encoded in batch.column(0).field("bytes").to_pylist():
+                    inputs[done] = _pixels(f"{path} row {done}", encoded, source.shape)
                     done += 1
                 advance(len(batch))
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:100]
         raise InputError(f"{path}", reason, accepted) from error
     for name, column in columns.items():
-        # A missing value makes the column one of floats.
+        # A missing value turns the column into floats.
         if column.dtype.kind not in "iu" or column.min() < 0:
             raise InputError(f"{path} column {name}", column, "whole numbers from 0 up, none missing")
     if columns[source.label].max() >= source.classes:
@@ -248,15 +250,15 @@ def _decode_file(
     return inputs, {name: column.astype(np.int64) for name, column in columns.items()}
 
 
-def _pixels(place: str, data: bytes | None, shape: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+def _pixels(place: str, encoded: bytes | None, shape: tuple[int, int, int]) -> np.ndarray[Any, Any]:
     """[C, H, W] of an encoded image."""
     from PIL import Image
 
     channels, height, width = shape
     accepted = f"an image of {height} x {width} pixels"
     try:
-        # Grey images come as three equal channels from formats that know no grey.
-        with Image.open(io.BytesIO(data or b"")) as image:
+        # Formats without grey store grey images as three equal channels.
+        with Image.open(io.BytesIO(encoded or b"")) as image:
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(place, f"{type(error).__name__}", accepted) from error
@@ -267,7 +269,7 @@ def _pixels(place: str, data: bytes | None, shape: tuple[int, int, int]) -> np.n
 
 @contextmanager
 def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for people, none in a log; yields what advances it."""
+    """A progress bar on a terminal, none in a log; yields the function that advances it."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -277,18 +279,19 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda steps: progress.advance(bar, steps)
 
 
-# The cache: one file a set, with a checksum.
+# The cache: one file per set, with a checksum.
 
 
 def _cache_folder() -> Path:
-    if chosen := os.environ.get("FEDSUM_CACHE"):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fedsum"
+    if folder := os.environ.get("FEDSUM_CACHE"):
+        return Path(folder).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("fedsum", appauthor=False)
 
 
 def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
-    """Whole or not at all; of several processes at once each writes its own file, and the last one stays."""
+    """Writes atomically: of several processes, each writes a file of its own, and the last one stays."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -298,7 +301,7 @@ def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
             part.touch(exist_ok=False)
             mode = part.stat().st_mode
             save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
-            part.chmod(mode)  # the writer leaves a file that nobody else may read, and caches are shared
+            part.chmod(mode)  # safetensors makes files that no other user may read, and caches are shared
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"cache file {path}", str(error), "a file that can be written; FEDSUM_CACHE names another folder"
@@ -306,19 +309,19 @@ def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of a cache file, mapped and not copied, their checksum verified."""
+    """The tensors of a cache file, memory-mapped, verified by checksum."""
     from safetensors import SafetensorError, safe_open
 
-    accepted = f"a cache of {name} as this version writes it; delete the file and it is made anew"
+    accepted = f"a cache of {name} as this version writes it; delete the file to decode the set again"
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"cache file {path}", str(error), accepted) from error
-    found = metadata.get("format"), metadata.get("set")
-    if found != (_FORMAT, name):
-        raise InputError(f"cache file {path}", found, accepted)
+    identity = metadata.get("format"), metadata.get("set")
+    if identity != (_FORMAT, name):
+        raise InputError(f"cache file {path}", identity, accepted)
     if metadata.get("sha256") != _checksum(tensors):
         raise InputError(f"cache file {path}", "a wrong checksum", accepted)
     return tensors

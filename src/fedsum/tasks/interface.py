@@ -1,4 +1,4 @@
-"""What a task is to the simulator: clients with gradients, and a model that can be judged."""
+"""The interface between a task and the simulator: clients with gradients, and a model to evaluate."""
 
 from typing import Any, Protocol, Self
 
@@ -7,7 +7,12 @@ from torch import Tensor
 
 
 class BaseTask(Protocol):
-    """What simulate() and its engines ask of a task. `tasks.Quadratic` is the smallest example."""
+    """What simulate() and its engines ask of a task. `tasks.Quadratic` is the smallest example.
+
+    A task may also define `as_network() -> Network | None` (`tasks.Network`), as `tasks.Task` does. An engine may then
+    compute gradients and evaluations from that record with kernels of its own. Tasks without this method, and tasks
+    that return None, are computed by the methods below.
+    """
 
     @property
     def n(self) -> int:
@@ -15,7 +20,7 @@ class BaseTask(Protocol):
         ...
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """This task with its tensors there and in that precision."""
+        """This task with its tensors on that device and in that precision."""
         ...
 
     def init(self, seed: int) -> Tensor:
@@ -23,7 +28,7 @@ class BaseTask(Protocol):
         ...
 
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
-        """What client `client` draws in round t for its K gradients, [K, ...]: a function of these alone."""
+        """The batches of client `client` in round t, one per gradient, [K, ...]: a function of the arguments alone."""
         ...
 
     @property
@@ -36,13 +41,13 @@ class BaseTask(Protocol):
         ...
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
-        """The same for a cohort stacked along a first dimension: x [C, d], clients [C], batch [C, ...]."""
+        """The gradients of a cohort stacked along a first dimension: x [C, d], clients [C], batch [C, ...]."""
         ...
 
     def evaluate(self, x: Tensor) -> dict[str, float]:
-        """What to report of a model: `train_loss`, the mean over all training samples, and what else there is."""
+        """Metrics of the model x: `train_loss`, the mean over all training samples, and any others."""
         ...
 
     def model(self, x: Tensor) -> Any:
-        """The flat vector as what it stands for."""
+        """The flat vector as a model."""
         ...

@@ -1,4 +1,4 @@
-"""Who has which samples: the ways to split a set over clients. Every sample goes to exactly one of them."""
+"""Partitions of a set's samples over clients. Every sample goes to exactly one client."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The samples of each client.
+    """The samples of each client, and optionally their labels.
 
     >>> split = Partition([[0, 3], [1, 2, 4]], labels=[0, 1, 1, 0, 1])
     >>> split.n, split.sizes.tolist(), split.counts.tolist()
@@ -26,7 +26,7 @@ class Partition:
     """
 
     parts: list[Indices]
-    """sample indices of each client"""
+    """sample indices per client"""
     labels: Indices | None = None
     """label of every sample, from 0"""
 
@@ -35,10 +35,10 @@ class Partition:
             raise InputError("parts", self.parts, "at least one client")
         parts = [_indices(f"parts[{i}]", part) for i, part in enumerate(self.parts)]
         object.__setattr__(self, "parts", parts)
-        together = np.sort(np.concatenate(parts))
-        twice = together[1:][together[1:] == together[:-1]]
-        if len(twice):
-            raise InputError("parts with sample", int(twice[0]), "given twice; every sample goes to one client")
+        samples = np.sort(np.concatenate(parts))
+        repeated = samples[1:][samples[1:] == samples[:-1]]
+        if len(repeated):
+            raise InputError("parts with sample", int(repeated[0]), "given twice; every sample goes to one client")
         if self.labels is not None:
             object.__setattr__(self, "labels", _indices("labels", self.labels))
             last = max(int(part.max()) for part in parts)
@@ -52,12 +52,12 @@ class Partition:
 
     @property
     def sizes(self) -> Indices:
-        """Samples of each client, [N]."""
+        """Number of samples per client, [N]."""
         return np.array([len(part) for part in self.parts], dtype=np.int64)
 
     @property
     def counts(self) -> Indices:
-        """Samples of each client by label, [N, labels]."""
+        """Number of samples per client and label, [N, labels]."""
         if self.labels is None:
             raise InputError("labels", None, "the label of every sample, to count by")
         classes = int(self.labels.max()) + 1
@@ -75,38 +75,38 @@ class Partition:
 
 
 def dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, refill: bool = False) -> Partition:
-    """The paper's split: each client draws its label proportions q_i ~ Dir(alpha), and client i gets
-    q_ik / sum_j q_jk of the samples with label k. Sizes stay mildly unequal.
+    """The paper's partition: each client draws its label proportions q_i ~ Dir(alpha), and client i gets
+    q_ik / sum_j q_jk of the samples with label k. Sizes are mildly unequal.
 
     Args:
       labels: label of every sample.
       n: N, the number of clients.
-      alpha: small: clients with one or two labels; large: all clients alike.
+      alpha: if small, clients have one or two labels; if large, all clients are alike.
       seed: of the draw.
-      refill: give a client that would have nothing a sample of the largest one, instead of refusing.
+      refill: give a client without samples one of the largest client's, instead of raising an error.
 
     >>> dirichlet([0, 1] * 50, n=3, alpha=0.5).counts.sum(0)
     array([50, 50])
     """
-    known = _check(labels, n, alpha, seed)
+    sample_labels = _check(labels, n, alpha, seed)
     draw = rng(seed, Purpose.PARTITION)
-    return _split(known, _dirichlet(draw, alpha, (n, len(np.unique(known)))), draw, refill)
+    return _split(sample_labels, _dirichlet(draw, alpha, (n, len(np.unique(sample_labels)))), draw, refill)
 
 
 def class_dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, refill: bool = False) -> Partition:
-    """The other common recipe: each label's samples are split over the clients in proportions ~ Dir(alpha).
-    Sizes become very unequal. Arguments as for `dirichlet`.
+    """The other common partition: each label's samples are split over the clients in proportions ~ Dir(alpha).
+    Sizes are very unequal. Arguments as for `dirichlet`.
 
     >>> class_dirichlet([0, 1] * 50, n=3, alpha=0.5).counts.sum(0)
     array([50, 50])
     """
-    known = _check(labels, n, alpha, seed)
+    sample_labels = _check(labels, n, alpha, seed)
     draw = rng(seed, Purpose.PARTITION)
-    return _split(known, _dirichlet(draw, alpha, (len(np.unique(known)), n)).T, draw, refill)
+    return _split(sample_labels, _dirichlet(draw, alpha, (len(np.unique(sample_labels)), n)).T, draw, refill)
 
 
 def iid(samples: int, n: int, seed: int = 0, labels: ArrayLike | Tensor | None = None) -> Partition:
-    """Shuffled and dealt out evenly: sizes differ by at most one.
+    """Shuffled samples, split evenly: sizes differ by at most one.
 
     >>> iid(7, n=3).sizes
     array([3, 2, 2])
@@ -114,30 +114,31 @@ def iid(samples: int, n: int, seed: int = 0, labels: ArrayLike | Tensor | None =
     integer("samples", samples, low=1)
     _check_n(n, samples)
     integer("seed", seed, low=0)
-    known = None if labels is None else _indices("labels", labels)
-    if known is not None and len(known) != samples:
-        raise InputError("labels of length", len(known), f"{samples}, one a sample")
+    sample_labels = None if labels is None else _indices("labels", labels)
+    if sample_labels is not None and len(sample_labels) != samples:
+        raise InputError("labels of length", len(sample_labels), f"{samples}, one per sample")
     order = rng(seed, Purpose.PARTITION).permutation(samples)
-    return Partition([np.sort(part) for part in np.array_split(order, n)], known)
+    return Partition([np.sort(part) for part in np.array_split(order, n)], sample_labels)
 
 
 def shards(labels: ArrayLike | Tensor, n: int, per_client: int = 2, seed: int = 0) -> Partition:
-    """Samples sorted by label and cut into n * per_client shards, dealt at random: few labels a client.
+    """Samples sorted by label and cut into n * per_client shards, assigned at random: few labels per client.
 
     >>> shards([0, 1, 2, 3] * 5, n=4, per_client=1).counts.max(1)
     array([5, 5, 5, 5])
     """
-    known = _indices("labels", labels)
-    _check_n(n, len(known))
-    integer("per_client", per_client, low=1, high=len(known) // n, high_name="samples / n")
+    sample_labels = _indices("labels", labels)
+    _check_n(n, len(sample_labels))
+    integer("per_client", per_client, low=1, high=len(sample_labels) // n, high_name="samples / n")
     integer("seed", seed, low=0)
-    pieces = np.array_split(np.argsort(known, kind="stable"), n * per_client)
-    hands = rng(seed, Purpose.PARTITION).permutation(len(pieces)).reshape(n, per_client)
-    return Partition([np.sort(np.concatenate([pieces[j] for j in hand])) for hand in hands], known)
+    pieces = np.array_split(np.argsort(sample_labels, kind="stable"), n * per_client)
+    assigned = rng(seed, Purpose.PARTITION).permutation(len(pieces)).reshape(n, per_client)
+    parts = [np.sort(np.concatenate([pieces[j] for j in client_pieces])) for client_pieces in assigned]
+    return Partition(parts, sample_labels)
 
 
 def by_column(values: ArrayLike | Tensor, labels: ArrayLike | Tensor | None = None) -> Partition:
-    """Natural clients: one for each distinct value (a writer, a speaker, a hospital), in sorted order.
+    """Natural clients: one per distinct value (a writer, a speaker, a hospital), in sorted order.
 
     >>> by_column(["ann", "bob", "ann"]).parts
     [array([0, 2]), array([1])]
@@ -145,16 +146,16 @@ def by_column(values: ArrayLike | Tensor, labels: ArrayLike | Tensor | None = No
     column = np.asarray(values)
     if column.ndim != 1 or not len(column):
         raise InputError("values of shape", column.shape, "[samples], at least one")
-    known = None if labels is None else _indices("labels", labels)
-    if known is not None and len(known) != len(column):
-        raise InputError("labels of length", len(known), f"{len(column)}, one a sample")
+    sample_labels = None if labels is None else _indices("labels", labels)
+    if sample_labels is not None and len(sample_labels) != len(column):
+        raise InputError("labels of length", len(sample_labels), f"{len(column)}, one per sample")
     _, client, sizes = np.unique(column, return_inverse=True, return_counts=True)
-    return Partition(np.split(np.argsort(client, kind="stable"), np.cumsum(sizes)[:-1]), known)
+    return Partition(np.split(np.argsort(client, kind="stable"), np.cumsum(sizes)[:-1]), sample_labels)
 
 
 def _dirichlet(draw: np.random.Generator, alpha: float, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Logarithms of Dirichlet rows. A small alpha makes most proportions too small for a float, yet their
-    ratios decide who gets a label that nobody wants much: log Gamma(alpha) = log(Gamma(alpha + 1) U^(1/alpha)).
+    """Logarithms of Dirichlet rows. For a small alpha most proportions are too small for a float, but their ratios
+    still decide which client gets a label: log Gamma(alpha) = log(Gamma(alpha + 1) U^(1/alpha)).
     """
     logs: NDArray[np.float64] = np.log(draw.standard_gamma(alpha + 1, shape)) - draw.standard_exponential(shape) / alpha
     logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
@@ -162,13 +163,13 @@ def _dirichlet(draw: np.random.Generator, alpha: float, shape: tuple[int, int]) 
 
 
 def _split(labels: Indices, logs: NDArray[np.float64], draw: np.random.Generator, refill: bool) -> Partition:
-    """Each label's samples, shuffled, in proportion to its column of exp(logs), [clients, distinct labels]."""
+    """Splits each label's shuffled samples in proportion to its column of exp(logs), [clients, distinct labels]."""
     n = len(logs)
     shares = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
     parts: list[list[Indices]] = [[] for _ in range(n)]
     for column, label in enumerate(np.unique(labels)):
         samples = draw.permutation(np.flatnonzero(labels == label))
-        # Rounding the cumulated shares, not each of them, leaves no sample over.
+        # Cumulated shares are rounded, so that no sample is left over.
         cuts = np.rint(np.cumsum(shares[:-1, column]) * len(samples)).astype(np.int64)
         for part, piece in zip(parts, np.split(samples, cuts), strict=True):
             part.append(piece)
@@ -186,12 +187,12 @@ def _split(labels: Indices, logs: NDArray[np.float64], draw: np.random.Generator
 
 
 def _check(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int) -> Indices:
-    known = _indices("labels", labels)
-    _check_n(n, len(known))
-    # Below this, 1/alpha would leave the range of a float; every client has had one label long before.
+    sample_labels = _indices("labels", labels)
+    _check_n(n, len(sample_labels))
+    # Below this, 1/alpha would leave the range of a float; clients have one label each at far larger values.
     real("alpha", alpha, low=1e-6)
     integer("seed", seed, low=0)
-    return known
+    return sample_labels
 
 
 def _check_n(n: int, samples: int) -> None:

@@ -1,4 +1,4 @@
-"""Quadratic losses, where everything is known: optimum, smoothness, noise."""
+"""Quadratic losses, with known optimum, smoothness and noise."""
 
 import copy
 import math
@@ -63,7 +63,7 @@ class Quadratic:
           n: N, the number of clients.
           d: dimension.
           noise: sigma.
-          spread: standard deviation of the centers' coordinates: how much the clients disagree.
+          spread: standard deviation of the centers' coordinates, the heterogeneity of the clients.
           seed: of the instance.
         """
         integer("n", n, low=1)
@@ -98,7 +98,7 @@ class Quadratic:
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
         if self.noise == 0:
             return self.centers.new_zeros(K, self.d)
-        # A "batch" of a quadratic is the noise of one gradient; its size is sigma, whatever batch_size is.
+        # A "batch" of a quadratic is the noise of one gradient; its norm is sigma for every batch_size.
         draw = rng(seed, Purpose.BATCHES, t, client).standard_normal((K, self.d))
         return torch.as_tensor(draw * (self.noise / math.sqrt(self.d))).to(self.centers)
 
@@ -106,8 +106,8 @@ class Quadratic:
         return self.curvature[client] @ (x - self.centers[client]) + batch
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
-        away = (x - self.centers[clients])[..., None]
-        return (self.curvature[clients] @ away)[..., 0] + batch
+        distance = (x - self.centers[clients])[..., None]
+        return (self.curvature[clients] @ distance)[..., 0] + batch
 
     def exact_gradients(self, x: Tensor) -> Tensor:
         """The gradients of all f_i at x without noise, [N, d]."""
@@ -135,7 +135,7 @@ class Quadratic:
         }
 
     def model(self, x: Tensor) -> Any:
-        """A quadratic's model is its vector."""
+        """The model of a quadratic is the vector itself."""
         return x
 
 

@@ -1,4 +1,4 @@
-"""Bring your own: any torch module, any loss, any clients' data."""
+"""Your own task: any torch module, any loss, any clients' data."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,16 +13,12 @@ from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
+from .network import Loss, Network, Outputs, Prepare
 from .partition import Partition
 from .transforms import Augment
 
-Loss = Callable[[Any, Tensor], Tensor]
-Prepare = Callable[[Tensor, torch.dtype], Tensor]
-Outputs = Callable[[Tensor, Tensor], Iterable[tuple[slice, Any]]]
-"""of x and all inputs of a set, as they lie there: piece by piece, which samples and the network's output"""
-
-# Layers that draw nothing at random; whoever uses others pays for keying them, some microseconds a client.
-_CALM = (
+# Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
+_WITHOUT_RANDOMNESS = (
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, nn.LayerNorm, nn.Softmax, nn.LogSoftmax),
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
@@ -30,12 +26,16 @@ _CALM = (
 )
 _EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 _ACTIVATIONS = 16
-"""what torch keeps of a network's values at a time, in sizes of its input: enough to fill the device, not exact"""
+"""activations that torch holds at a time, in sizes of the input: a rough number that fills the device"""
+_TRAINING_STEPS = ("gradient", "gradients", "samples", "_loss", "_parameters", "_prepared")
+"""methods that an engine with its own kernels does not call"""
+_EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_prepared")
+"""the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """All clients' samples in one place, and whose they are."""
+    """All clients' samples, and the client of each."""
 
     inputs: Tensor
     targets: Tensor
@@ -46,18 +46,21 @@ class Task:
     """A torch module trained on clients' data.
 
     Args:
-      model: a module, whose weights are where every run starts, or a function that makes one, called under the
-        run's seed. Modules with batch statistics are refused: they would be averaged over clients silently.
+      model: a module, whose weights are every run's initial model, or a function that makes one, called under the
+        run's seed. Modules with batch statistics are refused: clients would share the statistics.
       loss: of (model output, targets), the mean over the batch.
-      client_data: for each client a pair of tensors (inputs, targets), or a ClientData.
-      test_data: a pair of tensors, if there is any.
-      prepare: raw inputs to what the model takes, in a given dtype; applied batch by batch on the device.
+      client_data: one pair of tensors (inputs, targets) per client, or a ClientData.
+      test_data: a pair of tensors, or None.
+      prepare: converts raw inputs to what the model takes, in a given dtype; applied batch by batch on the device.
       augment: random crops and flips of training images, drawn from the run's keyed randomness.
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
         their samples), or N numbers that sum to 1.
-      gradient_norm: report the squared norm of the full gradient too, at the cost of one epoch per evaluation.
+      gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
       source: the settings that made the task, if a file can say them, so that a run can be resumed from its folder
         alone; `vision` gives them.
+
+    Subclasses may override any method. A subclass that overrides `gradient`, `gradients` or `samples` is trained by
+    its own methods in every engine, and one that overrides `evaluate` is evaluated by it.
 
     >>> data = [(torch.randn(20, 3), torch.randint(2, (20,))) for _ in range(5)]
     >>> task = Task(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data)
@@ -87,7 +90,7 @@ class Task:
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
         self._training = copy.deepcopy(self._training).train()
-        self._judging = copy.deepcopy(self._training).eval()
+        self._evaluation = copy.deepcopy(self._training).eval()
         shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
         if not shapes:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
@@ -95,7 +98,7 @@ class Task:
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = _scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
-        self.has_dropout = any(type(module) not in _CALM for module in self._training.modules())
+        self.has_dropout = any(type(module) not in _WITHOUT_RANDOMNESS for module in self._training.modules())
         self.source = source
         self._refuse_batch_statistics()
 
@@ -105,7 +108,7 @@ class Task:
 
     @property
     def d(self) -> int:
-        """Parameters of the model."""
+        """Number of trained parameters."""
         return sum(self._lengths)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
@@ -115,7 +118,7 @@ class Task:
         if self.test_data:
             moved.test_data = (self.test_data[0].to(device), self.test_data[1].to(device))
         moved._training = copy.deepcopy(self._training).to(device, dtype)
-        moved._judging = copy.deepcopy(self._judging).to(device, dtype)
+        moved._evaluation = copy.deepcopy(self._evaluation).to(device, dtype)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
         return moved
 
@@ -127,9 +130,9 @@ class Task:
         return torch.cat(trained).to(self.device, self.dtype)
 
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
-        """Sample numbers [K, B]: a shuffle of the client's samples, continued with another when exhausted.
+        """Sample indices [K, B]: a shuffle of the client's samples, followed by another when it is exhausted.
 
-        With augmentation [K, B, 4]: the sample, and how it is cropped and flipped.
+        With augmentation [K, B, 4]: the index, and the codes of crop and flip.
         """
         draw = rng(seed, Purpose.BATCHES, t, client)
         part, wanted = self.partition.parts[client], K * batch_size
@@ -142,11 +145,11 @@ class Task:
 
     def samples(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs and targets of a batch, or of many batches stacked along further dimensions."""
-        number = batch if self.augment is None else batch[..., 0]
-        inputs = self.inputs[number]
+        indices = batch if self.augment is None else batch[..., 0]
+        inputs = self.inputs[indices]
         if self.augment is not None:
             inputs = self.augment.apply(inputs, batch[..., 1:])
-        return self._prepared(inputs), self.targets[number]
+        return self._prepared(inputs), self.targets[indices]
 
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
@@ -156,26 +159,60 @@ class Task:
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
         inputs, targets = self.samples(batch)
-        each: Tensor = vmap(grad(self._loss), randomness="different")(x, inputs, targets)
-        return each if self.scale is None else each * self.scale[clients][:, None]
+        g: Tensor = vmap(grad(self._loss), randomness="different")(x, inputs, targets)
+        return g if self.scale is None else g * self.scale[clients][:, None]
 
     def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
-        """Loss and accuracy at x; by `outputs` in place of the module's own."""
+        """Loss and accuracy at x. `outputs` replaces the module's own outputs."""
         outputs = outputs or self._all_outputs
-        found = {"train_loss": self._judge(x, self.inputs, self.targets, outputs)[0]}
+        metrics = {"train_loss": self._loss_and_accuracy(x, self.inputs, self.targets, outputs)[0]}
         if self.test_data:
-            found["test_loss"], accuracy = self._judge(x, *self.test_data, outputs)
+            metrics["test_loss"], accuracy = self._loss_and_accuracy(x, *self.test_data, outputs)
             if accuracy is not None:
-                found["test_accuracy"] = accuracy
+                metrics["test_accuracy"] = accuracy
         if self.gradient_norm:
-            found["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
-        return found
+            metrics["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
+        return metrics
 
     def model(self, x: Tensor) -> nn.Module:
         """A copy of the module with the weights x, in evaluation mode."""
-        module = copy.deepcopy(self._judging)
+        module = copy.deepcopy(self._evaluation)
         module.load_state_dict(self._parameters(x), strict=False)
         return module
+
+    def as_network(self) -> Network | None:
+        """This task as a record that an engine may compute by itself.
+
+        A subclass that overrides a step of training or of evaluation gives no module for it. One that overrides steps
+        of both gives None.
+        """
+        training = None if self._overrides(_TRAINING_STEPS) else self._training
+        evaluation = None if self._overrides(_EVALUATION_STEPS) else self._evaluation
+        if training is None and evaluation is None:
+            return None
+        return Network(
+            training=training,
+            evaluation=evaluation,
+            names=tuple(self._names),
+            shapes=tuple(self._shapes),
+            loss=self.loss,
+            prepare=self.prepare,
+            augment=self.augment,
+            inputs=self.inputs,
+            targets=self.targets,
+            scale=self.scale,
+            device=self.device,
+            dtype=self.dtype,
+            samples=self.samples,
+            prepared=self._prepared,
+            chunks=self._chunks,
+            outputs=self._all_outputs,
+            evaluate=self.evaluate,
+        )
+
+    def _overrides(self, steps: tuple[str, ...]) -> bool:
+        """Whether a subclass or an attribute of this object replaces one of these methods."""
+        return any(name in vars(self) or getattr(type(self), name) is not getattr(Task, name) for name in steps)
 
     def _parameters(self, x: Tensor) -> dict[str, Tensor]:
         pieces = torch.split(x, self._lengths)
@@ -198,27 +235,29 @@ class Task:
             yield slice(start, start + size)
 
     def _outputs(self, x: Tensor, inputs: Tensor) -> Any:
-        return functional_call(self._judging, self._parameters(x), (inputs,))
+        return functional_call(self._evaluation, self._parameters(x), (inputs,))
 
     def _all_outputs(self, x: Tensor, inputs: Tensor) -> Iterator[tuple[slice, Any]]:
         for chunk in self._chunks(len(inputs)):
             yield chunk, self._outputs(x, self._prepared(inputs[chunk]))
 
     @torch.no_grad()
-    def _judge(self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs) -> tuple[float, float | None]:
-        """Mean loss over the samples, and for class labels the share that the largest output gets right."""
+    def _loss_and_accuracy(
+        self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs
+    ) -> tuple[float, float | None]:
+        """Mean loss over the samples, and for class labels the fraction whose largest output is the label's."""
         labels = targets.dim() == 1 and not targets.is_floating_point()
-        # Summed on the device in float64: one transfer at the end, and no rounding over many chunks.
-        loss, right = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
+        # Summed on the device in float64: one transfer at the end, and no rounding error over many chunks.
+        loss, correct = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
         for chunk, outputs in outputs_of(x, inputs):
             loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
             labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
             if labels:
-                right += (outputs.argmax(1) == targets[chunk]).sum()
-        return float(loss) / len(targets), float(right) / len(targets) if labels else None
+                correct += (outputs.argmax(1) == targets[chunk]).sum()
+        return float(loss) / len(targets), float(correct) / len(targets) if labels else None
 
     def _refuse_batch_statistics(self) -> None:
-        """One training batch must leave the module's buffers as they are, or clients would share them unseen."""
+        """Raises InputError if one training batch changes the module's buffers, which all clients share."""
         module = copy.deepcopy(self._training)
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         if not before:
@@ -238,11 +277,11 @@ class Task:
         for client, part in enumerate(self.partition.parts):
             samples = torch.from_numpy(part).to(self.device)
             for chunk in self._chunks(len(part)):
-                some = samples[chunk]
-                outputs = self._outputs(x, self._prepared(self.inputs[some]))
-                (g,) = torch.autograd.grad(self.loss(outputs, self.targets[some]), x)
+                indices = samples[chunk]
+                outputs = self._outputs(x, self._prepared(self.inputs[indices]))
+                (g,) = torch.autograd.grad(self.loss(outputs, self.targets[indices]), x)
                 weight = 1.0 if self.scale is None else self.scale[client]
-                total += g * (weight * len(some) / (len(part) * self.n))
+                total += g * (weight * len(indices) / (len(part) * self.n))
         return total
 
 
@@ -258,8 +297,8 @@ def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> ClientData:
     cuts = np.cumsum([len(targets) for _, targets in pairs])
     parts = np.split(np.arange(cuts[-1]), cuts[:-1])
     inputs, targets = (torch.cat([torch.as_tensor(pair[side]) for pair in pairs]) for side in (0, 1))
-    counting = targets.dim() == 1 and not targets.is_floating_point() and targets.dtype != torch.bool
-    labels = targets.numpy() if counting and targets.min() >= 0 else None
+    integers = targets.dim() == 1 and not targets.is_floating_point() and targets.dtype != torch.bool
+    labels = targets.numpy() if integers and targets.min() >= 0 else None
     return ClientData(inputs, targets, Partition(parts, labels))
 
 
@@ -276,10 +315,9 @@ def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> No
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """Images with their channels innermost: on a CPU convolutions and pooling are a quarter to a third faster so.
+    """Images in channels_last layout: convolutions and pooling on a CPU are a quarter to a third faster.
 
-    With one channel the two layouts are the same memory, and torch would take it for the other one: the strides
-    say which is meant.
+    With one channel both layouts are the same memory, and torch assumes the other one unless the strides differ.
     """
     _, channels, height, width = images.shape
     inner = images.contiguous(memory_format=torch.channels_last)
@@ -288,12 +326,12 @@ def _channels_last(images: Tensor) -> Tensor:
 
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every CUDA device too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every CUDA device
         return make()
 
 
 def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor | None:
-    """N w_i for each client, in float64; None where all are 1."""
+    """N w_i of each client, in float64; None if all are 1."""
     accepted = f"None, 'samples', or {partition.n} numbers of at least 0 that sum to 1"
     if weights is None:
         return None

@@ -1,4 +1,4 @@
-"""What happens to images on their way into the model, on their device and for whole cohorts at once."""
+"""Standardization and augmentation of images, on their device and for whole cohorts at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ..base.checks import InputError, integer, real
 
 @dataclass(frozen=True)
 class Standardize:
-    """(x / 255 - mean) / std by channel, for bytes [..., C, H, W].
+    """(x / 255 - mean) / std per channel, for bytes [..., C, H, W].
 
     >>> Standardize((0.5,), (0.25,))(torch.tensor([[[255, 0]]], dtype=torch.uint8), torch.float32).round()
     tensor([[[ 2., -2.]]])
@@ -27,7 +27,7 @@ class Standardize:
         for std in self.std:
             real("std", std, above=0)
         if len(self.mean) != len(self.std):
-            raise InputError("mean", self.mean, f"{len(self.std)} numbers, one a channel, as std")
+            raise InputError("mean", self.mean, f"{len(self.std)} numbers, one per channel, as std")
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         scale = _channels([1 / (255 * std) for std in self.std], x.device, dtype)
@@ -37,10 +37,10 @@ class Standardize:
 
 @dataclass(frozen=True)
 class Augment:
-    """Random crops out of the image padded by `crop` black pixels on every side, then random mirroring.
+    """Random crops of the image padded by `crop` black pixels on every side, then random mirroring.
 
-    What is drawn (`draw`, keyed, on the host) is apart from what is done (`apply`, on the device), so that
-    every engine sees the same images.
+    Random numbers are drawn on the host (`draw`, keyed) and applied on the device (`apply`), so that every engine
+    trains on the same images.
     """
 
     crop: int = 4
@@ -56,18 +56,18 @@ class Augment:
         return np.concatenate([offsets, mirrored], axis=-1)
 
     def apply(self, images: Tensor, codes: Tensor) -> Tensor:
-        """The images [..., C, H, W] changed as their codes [..., 3] say."""
+        """The images [..., C, H, W] cropped and mirrored by their codes [..., 3]."""
         height, width = images.shape[-2:]
         dy, dx, mirrored = codes[..., None, None].unbind(-3)
         y = torch.arange(height, device=images.device)[:, None]
         x = torch.arange(width, device=images.device)
         x = torch.where(mirrored > 0, width - 1 - x, x)
-        # Where each pixel comes from in the padded image, one number for (row, column).
+        # The index of each pixel in the flattened padded image.
         source = ((y + dy) * (width + 2 * self.crop) + x + dx).flatten(-2)[..., None, :]
         padded = F.pad(images, [self.crop] * 4).flatten(-2)
         return padded.gather(-1, source.expand(*images.shape[:-2], -1)).reshape(images.shape)
 
 
 def _channels(values: Sequence[float], device: torch.device, dtype: torch.dtype) -> Tensor:
-    # Filled on the device rather than copied to it: a copy cannot be captured in a CUDA graph.
+    # Filled on the device: a copy from the host cannot be captured in a CUDA graph.
     return torch.cat([torch.full((1, 1, 1), value, device=device, dtype=dtype) for value in values])

@@ -1,4 +1,4 @@
-"""Image classification as the paper does it: a set, a split over clients, a network."""
+"""Image classification as in the paper: a data set, a partition over clients and a network."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,21 +43,21 @@ def vision(
     shards_per_client: int = 2,
     seed: int = 0,
 ) -> Task:
-    """The task of classifying the images of a set; without options, the paper's.
+    """The classification of a set's images; the defaults are the paper's.
 
     Args:
       name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits.
-      clients: N; 100 unless given. Natural clients bring their own number.
+      clients: N, by default 100. Natural clients have their own number.
       alpha: of the two Dirichlet partitions; smaller is more heterogeneous.
       partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", or a column of the set for
         natural clients (cifar100: "coarse_label").
       model: None for the set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
         that makes a module.
       init: "default" (PyTorch's) or "kaiming".
-      augment: None, "crop" (out of the image padded by 4), or "crop+flip".
+      augment: None, "crop" (of the image padded by 4 pixels), or "crop+flip".
       weights: of the clients in the objective, as for `Task`.
-      gradient_norm: report the squared norm of the full gradient too, as for `Task`.
-      refill: give a client that a Dirichlet leaves without samples one of the largest client's.
+      gradient_norm: also report the squared norm of the full gradient, as for `Task`.
+      refill: give a client without samples, which Dirichlet partitions may make, one of the largest client's.
       shards_per_client: for "shards".
       seed: of the partition.
 
@@ -94,22 +94,22 @@ def _partition(
     seed: int,
 ) -> Partition:
     labels, n = images.train_targets, _CLIENTS if clients is None else clients
-    ways: dict[str, Callable[[], Partition]] = {
+    partitions_by_name: dict[str, Callable[[], Partition]] = {
         "dirichlet": lambda: partitions.dirichlet(labels, n, alpha, seed, refill),
         "class_dirichlet": lambda: partitions.class_dirichlet(labels, n, alpha, seed, refill),
         "iid": lambda: partitions.iid(len(labels), n, seed, labels),
         "shards": lambda: partitions.shards(labels, n, shards_per_client, seed),
     }
     for column, values in images.columns.items():
-        ways[column] = partial(partitions.by_column, values, labels)
-    way = _choice("partition", kind, ways)
+        partitions_by_name[column] = partial(partitions.by_column, values, labels)
+    make_partition = _choice("partition", kind, partitions_by_name)
     if kind in images.columns and clients is not None:
-        raise InputError("clients", clients, f"leave it out: partition={kind!r} makes one client a value")
-    return way()
+        raise InputError("clients", clients, f"leave it out: partition={kind!r} makes one client per value")
+    return make_partition()
 
 
 def _model(images: data.Images, model: str | Callable[[], nn.Module] | None, init: str) -> Callable[[], nn.Module]:
-    # Partials, not lambdas: a task must travel to other processes.
+    # Partials, not lambdas: a task must be picklable, to be sent to other processes.
     inputs = images.train_inputs[0].numel()
     makers: dict[str, Callable[[], nn.Module]] = {
         "logistic": partial(models.logistic, inputs, images.classes),
@@ -130,7 +130,7 @@ def _kaiming(make: Callable[[], nn.Module]) -> nn.Module:
     return models.kaiming_normal_(make())
 
 
-def _choice(field: str, name: str, known: dict[str, T]) -> T:
-    if not isinstance(name, str) or name not in known:
-        raise InputError(field, name, nearest(str(name), known))
-    return known[name]
+def _choice(field: str, name: str, choices: dict[str, T]) -> T:
+    if not isinstance(name, str) or name not in choices:
+        raise InputError(field, name, nearest(str(name), choices))
+    return choices[name]

@@ -1,4 +1,4 @@
-"""Blocks of client states, each made where there is room."""
+"""Blocks of client states, each placed where memory is free."""
 
 import os
 import tempfile
@@ -12,14 +12,14 @@ from ..transfer import on_device
 from .snapshots import FrozenRows
 
 _SHARE = 0.5
-"""of the free memory of a place that one more block may take"""
+"""of the free memory of a device or host that one more block may take"""
 
 
 class Block:
-    """Rows that lie where they are used: on the device, or for a CPU in its memory or in a mapped file."""
+    """Rows in the memory where they are used: on the device, or for a CPU in its memory or in a memory-mapped file."""
 
     away = False
-    """whether reading is worth preparing"""
+    """whether rows must travel to the device, so that `expect` saves time"""
 
     def __init__(self, rows: State) -> None:
         self.rows = rows
@@ -33,36 +33,37 @@ class Block:
         self._overwrite(slots, {name: value.to(self.rows[name].device) for name, value in state.items()})
 
     def expect(self, slots: Tensor) -> None:
-        """These will be read next. What is at hand anyway needs no preparation."""
+        """Announces the slots that will be read next. Rows that need not travel need no preparation."""
 
     def settle(self) -> None:
-        """Makes `rows` what was written last."""
+        """Completes all writes, so that `rows` is up to date."""
 
     def freeze(self, count: int) -> FrozenRows:
-        """The first `count` rows (or all) as they are now, to be read while others are written; one at a time."""
+        """A snapshot of the first `count` rows (or all), to be read during later writes; one at a time."""
         self.settle()
         count = min(count, *(len(rows) for rows in self.rows.values()))
         if any(rows.is_cuda for rows in self.rows.values()):
-            # Copied at once: another thread must not touch the device while graphs are captured.
+            # Copied now: another thread must not use the device while graphs are captured.
             return FrozenRows({name: rows[:count].cpu() for name, rows in self.rows.items()}, count)
         self._frozen = FrozenRows(self.rows, count)
         return self._frozen
 
     def thaw(self) -> None:
+        """Ends the snapshot."""
         if self._frozen:
             self._frozen.release()
             self._frozen = None
 
     def _overwrite(self, slots: Tensor, state: State) -> None:
-        frozen = self._frozen  # another thread may end it meanwhile
+        frozen = self._frozen  # another thread may set it to None
         if frozen:
-            frozen.keep(slots)
+            frozen.save_rows(slots)
         for name, rows in self.rows.items():
             rows.index_copy_(0, on_device(slots, rows.device), state[name])
 
 
 def make_block(rows: int, like: State) -> Block:
-    """An empty block for `rows` states, on the device while there is room, else in host memory, else in a file."""
+    """An empty block for `rows` states: on the device if it has room, else in host memory, else in a file."""
     device = next(iter(like.values())).device
     cuda = device.type == "cuda"
     size = rows * sum(value.nbytes for value in like.values())
@@ -70,7 +71,7 @@ def make_block(rows: int, like: State) -> Block:
     if cuda and size <= _SHARE * torch.cuda.mem_get_info(device)[0]:
         return Block({name: value.new_empty(shapes[name]) for name, value in like.items()})
     if size <= _SHARE * host_memory_free():
-        # Not pinned itself, which would take seconds for gigabytes: what travels goes through pinned buffers.
+        # Not pinned, which would take seconds for gigabytes: rows travel through pinned buffers.
         state = {name: torch.empty(shapes[name], dtype=value.dtype) for name, value in like.items()}
     else:
         state = {name: _in_file(shapes[name], value.dtype) for name, value in like.items()}
@@ -82,22 +83,20 @@ def make_block(rows: int, like: State) -> Block:
 
 
 def host_memory_free() -> float:
-    """Bytes that could be taken without swapping; where nobody says, half of all there is."""
-    if not os.path.exists("/proc/meminfo"):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
-    with open("/proc/meminfo") as file:
-        found = dict(line.split(":") for line in file)
-    return float(found["MemAvailable"].split()[0]) * 1024
+    """Bytes of host memory that can be used without swapping."""
+    import psutil
+
+    return float(psutil.virtual_memory().available)
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Makes room in a file at once: a full disk is an error now, and not a signal when somebody writes to it."""
+    """Allocates the file's blocks now: a full disk is then an error here, not a signal at a later write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
 
 
 def _in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor in a mapped file that has no name any more, and vanishes with the process."""
+    """A tensor in a memory-mapped file without a name, which is freed with the process."""
     with tempfile.NamedTemporaryFile(prefix="fedsum-bank-") as file:
         reserve(file.fileno(), prod(shape) * dtype.itemsize)
         return torch.from_file(file.name, shared=True, size=prod(shape), dtype=dtype).view(shape)

@@ -1,4 +1,4 @@
-"""The clients' vectors, kept only for clients that were seen, wherever there is room for them."""
+"""The states of all clients that were ever active, wherever there is room for them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from ..transfer import on_device
 from .blocks import Block, make_block
 from .snapshots import FrozenBank
 
-_FEWEST, _LARGEST = 8, 2**30
+_FIRST_ROWS, _LARGEST = 8, 2**30
 """rows of the first block, and bytes of the largest"""
 
 
 class StateBank(Mapping[int, State]):
-    """A state for each of N clients, held for those that were ever active; the others have `initial`.
+    """A state for each of N clients, stored for those that were ever active; the others have `initial`.
 
-    Slots come in blocks that double in size up to a limit, so that growing copies nothing.
+    Slots come in blocks. Each doubles the number of slots, up to a size limit, so that growing copies nothing.
 
     >>> bank = StateBank({"h": torch.zeros(2)})
     >>> cohort = bank.gather(np.array([3, 900_000]))
@@ -36,34 +36,35 @@ class StateBank(Mapping[int, State]):
         self._firsts: list[int] = []
         self._rows = 0
         self._away = False
-        self._begins = dict.fromkeys({v.device for v in initial.values()}, initial)
+        self._initial_by_device = dict.fromkeys({v.device for v in initial.values()}, initial)
 
     def gather(self, clients: Ids) -> State:
-        """The stacked state of a cohort on the device; from now on these clients count as seen."""
-        found = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
+        """The stacked state of a cohort on the device. These clients are stored from now on."""
+        cohort = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
         for block, places, slots in self._spread(clients):
-            some = block.read(slots)
+            rows = block.read(slots)
             if len(places) == len(clients):
-                return some
-            for name, value in found.items():
-                value.index_copy_(0, on_device(places, value.device), some[name])
-        return found
+                return rows
+            for name, value in cohort.items():
+                value.index_copy_(0, on_device(places, value.device), rows[name])
+        return cohort
 
     def scatter(self, clients: Ids, state: State) -> None:
+        """Stores the stacked state of a cohort."""
         for block, places, slots in self._spread(clients):
-            some = state
+            rows = state
             if len(places) < len(clients):
-                some = {name: v.index_select(0, on_device(places, v.device)) for name, v in state.items()}
-            block.write(slots, some)
+                rows = {name: v.index_select(0, on_device(places, v.device)) for name, v in state.items()}
+            block.write(slots, rows)
 
     def expect(self, clients: Ids) -> None:
-        """These will be gathered next. Called while the device works, it hides the way from the host to it."""
+        """Announces the clients of the next `gather`. Called while the device works, it overlaps their transfer."""
         if self._away:
             for block, _, slots in self._spread(clients):
                 block.expect(slots)
 
     def mean(self, name: str, n: int) -> Tensor:
-        """The mean over all n clients, seen or not."""
+        """The mean over all n clients, stored or not."""
         total = (n - len(self)) * self.initial[name]
         for first, block in zip(self._firsts, self._blocks, strict=True):
             block.settle()
@@ -71,7 +72,7 @@ class StateBank(Mapping[int, State]):
         return total / n
 
     def freeze(self) -> FrozenBank:
-        """The bank as it is now, to be read in another thread while this one goes on; one at a time."""
+        """A snapshot, to be read in another thread while this one continues; one at a time."""
         frozen = [block.freeze(len(self) - first) for first, block in zip(self._firsts, self._blocks, strict=True)]
         return FrozenBank(list(self._slot), self.initial, frozen, self._thaw)
 
@@ -80,14 +81,14 @@ class StateBank(Mapping[int, State]):
             block.thaw()
 
     def _spread(self, clients: Ids) -> Iterator[tuple[Block, Tensor, Tensor]]:
-        """Each block that holds some of the cohort: their places in the cohort and their slots in the block."""
+        """Per block with clients of the cohort: the block, their places in the cohort and their slots in the block."""
         before = len(self)
         slots = np.array([self._slot.setdefault(client, len(self._slot)) for client in clients.tolist()], dtype=int)
         if not self.initial:
             return
         while self._rows < len(self):
             self._grow()
-        self._begin(before)
+        self._fill_initial(before)
         block_of = np.searchsorted(self._firsts, slots, side="right") - 1
         for number in np.unique(block_of):
             places = np.flatnonzero(block_of == number)
@@ -96,26 +97,26 @@ class StateBank(Mapping[int, State]):
 
     def _grow(self) -> None:
         size = sum(value.nbytes for value in self.initial.values())
-        rows = max(1, min(max(_FEWEST, self._rows), _LARGEST // size))
+        rows = max(1, min(max(_FIRST_ROWS, self._rows), _LARGEST // size))
         block = make_block(rows, self.initial)
         self._blocks.append(block)
         self._away = self._away or block.away
         self._firsts.append(self._rows)
         self._rows += rows
 
-    def _begin(self, before: int) -> None:
-        """Gives every slot from `before` on its initial state. Memory that no client uses stays untouched."""
+    def _fill_initial(self, before: int) -> None:
+        """Writes the initial state to the slots from `before` on. Memory that no client uses stays untouched."""
         for first, block in zip(reversed(self._firsts), reversed(self._blocks), strict=True):
             new = slice(max(0, before - first), len(self) - first)
             for name, rows in block.rows.items():
-                rows[new] = self._initial_at(rows.device)[name]
+                rows[new] = self._initial_on(rows.device)[name]
             if first <= before:
                 return
 
-    def _initial_at(self, device: torch.device) -> State:
-        if device not in self._begins:
-            self._begins[device] = {name: value.to(device) for name, value in self.initial.items()}
-        return self._begins[device]
+    def _initial_on(self, device: torch.device) -> State:
+        if device not in self._initial_by_device:
+            self._initial_by_device[device] = {name: value.to(device) for name, value in self.initial.items()}
+        return self._initial_by_device[device]
 
     def __getitem__(self, client: int) -> State:
         slot = self._slot[client]

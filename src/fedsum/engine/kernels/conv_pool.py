@@ -1,8 +1,8 @@
 """Convolution, dropout, ReLU and max pool of a whole cohort, each client with its own filters, in one kernel each way.
 
 torch runs such a cohort as a grouped convolution, client by client and without tensor cores, and writes the large image
-before the pool to memory some six times a step. Here it never gets there: of each pooled pixel only the value is kept
-and which of its four pixels it came from.
+before the pool to memory about six times per step. Here that image is never written: per pooled pixel only its value is
+stored, and which of the four pixels it came from.
 
 The kernels are in `convolution_kernels.py`.
 """
@@ -17,100 +17,105 @@ from torch import Tensor
 from . import convolution_kernels
 
 _WHOLE = 4
-"""patches of so many channels are one operand; those of more are taken pixel by pixel"""
+"""patches of up to this many channels are one operand; those of more channels are read pixel by pixel"""
 _SHARES = {1: 13, 6: 2}
-"""of a client's pixels, by how many pieces the filters come in: with 20 clients, two programs a multiprocessor"""
+"""programs that share a client's pixels, by the pieces the filters come in: two per multiprocessor for 20 clients"""
 
-# How many pooled pixels a program takes, its warps and stages; by trial on an H200, with cohorts of the paper's size.
+# Pooled pixels per program, warps and stages; tuned on an H200 with cohorts of the paper's size.
 FORWARD = (128, 4, 3)
 DROPPING = (128, 8, 3)
 FILTERS = (128, 4, 1)
 IMAGE = (64, 4, 1)
-_NUMBERS = 1024
-"""what a program takes where it goes through numbers one by one"""
+_BLOCK = 1024
+"""elements per program of a kernel that works element by element"""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """Numbers of a cohort as factors."""
+    """Values of a cohort as float16 factors, each client's in a unit of its own."""
 
     factors: Tensor
-    """float16, channels innermost and filled up with zeros"""
+    """float16, channels innermost and padded with zeros"""
     unit: Tensor
-    """of each client: what a factor of one is worth"""
-    most: Tensor
-    """of each client: the largest number, and not zero"""
+    """the value of a factor of one, per client"""
+    largest: Tensor
+    """the largest magnitude per client, never zero"""
 
 
 @dataclass(frozen=True)
-class Framed:
-    """Images of a whole data set, each within a frame of zeros, at least one pixel wide."""
+class PaddedImages:
+    """Images of a whole data set, each padded with zeros, at least one pixel on every side."""
 
     images: Scaled
     """[n, H + 2, W + 2 or more, channels]"""
     width: int
-    """of an image without its frame"""
-    numbers: Tensor | None = None
-    """which of them each client has, [C, B]"""
+    """of an image without padding"""
+    indices: Tensor | None = None
+    """the images of each client, [C, B]"""
 
     @classmethod
-    def of(cls, values: Tensor) -> "Framed":
-        """From torch's order, [C, B, channels, H, W], each client's by its own unit."""
+    def of_batches(cls, values: Tensor) -> "PaddedImages":
+        """From torch's layout, [C, B, channels, H, W], each client in its own unit."""
         values = values.contiguous()
-        most = _largest(values)
-        numbers = torch.arange(values.shape[0] * values.shape[1], device=values.device).view(values.shape[:2])
-        images = _framed(values.flatten(0, 1), most, most.repeat_interleave(values.shape[1]))
-        return cls(images, values.shape[-1], numbers)
+        largest = _largest(values)
+        indices = torch.arange(values.shape[0] * values.shape[1], device=values.device).view(values.shape[:2])
+        images = _padded(values.flatten(0, 1), largest, largest.repeat_interleave(values.shape[1]))
+        return cls(images, values.shape[-1], indices)
 
     @classmethod
-    def all_of(cls, values: Tensor) -> "Framed":
-        """From torch's order, [n, channels, H, W], by one unit."""
-        most = _largest(values.contiguous()[None])
-        return cls(_framed(values, most, most.expand(len(values))), values.shape[-1])
+    def of_set(cls, values: Tensor) -> "PaddedImages":
+        """From torch's layout, [n, channels, H, W], all in one unit."""
+        largest = _largest(values.contiguous()[None])
+        return cls(_padded(values, largest, largest.expand(len(values))), values.shape[-1])
 
-    def of_clients(self, numbers: Tensor) -> "Framed":
-        """What each client has, [C, B]."""
-        unit, most = (each.expand(len(numbers)).contiguous() for each in (self.images.unit, self.images.most))
-        return Framed(Scaled(self.images.factors, unit, most), self.width, numbers)
+    def select(self, indices: Tensor) -> "PaddedImages":
+        """The images of each client, [C, B], of a set in one unit."""
+        scaled = self.images
+        unit, largest = (values.expand(len(indices)).contiguous() for values in (scaled.unit, scaled.largest))
+        return PaddedImages(Scaled(scaled.factors, unit, largest), self.width, indices)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What goes back needs of what went forward."""
+class SavedForBackward:
+    """What `forward` saves for `backward`."""
 
-    images: Framed | Scaled
+    images: PaddedImages | Scaled
     taps: Tensor
+    """filters in the layout of the backward kernel"""
     strength: Tensor
+    """the largest filter per client"""
     code: Tensor
+    """per pooled pixel, which of the four pixels it came from"""
     drop: float
+    """probability of dropout"""
 
 
 def forward(
-    images: Framed | Scaled,
+    images: PaddedImages | Scaled,
     weight: Tensor,
     bias: Tensor,
     seed: Tensor | None = None,
     drop: float = 0.0,
     *,
     last: bool = True,
-) -> tuple[Tensor | Scaled, Kept]:
-    """Convolution with filters [C, outs, ins, 3, 3], dropout, ReLU, max pool, of factors with ten bits.
+) -> tuple[Tensor | Scaled, SavedForBackward]:
+    """Convolution with filters [C, outs, ins, 3, 3], dropout, ReLU and max pool, with factors of ten bits.
 
     Args:
-      images: in a frame, or [C, B, H, W, channels] as they come from here.
-      weight: each client's filters in one piece.
+      images: padded, or [C, B, H, W, channels] as this function returns them.
+      weight: each client's filters, contiguous.
       seed: of the dropout, one number on the device.
-      last: for torch to go on with, [C, B, outs, H/2, W/2] in float32; else for another `forward`.
+      last: return [C, B, outs, H/2, W/2] in float32 for torch; otherwise images for another `forward`.
     """
-    at = _Layout.of(images)
-    clients, batch, height, width = at.shape
+    layout = _Layout.of(images)
+    clients, batch, height, width = layout.shape
     outs = bias.shape[1]
     OUT, pixels = max(16, _power_of_two(outs)), batch * (height // 2) * (width // 2)
-    if max(pixels * OUT, batch * at.strides[1]) >= 2**31:
+    if max(pixels * OUT, batch * layout.strides[1]) >= 2**31:
         raise ValueError(
-            f"{batch} images of {at.channels}x{height}x{width} to {OUT} channels: more than 2^31 numbers a client"
+            f"{batch} images of {layout.channels}x{height}x{width} to {OUT} channels: more than 2^31 values per client"
         )
-    spread, taps, strength = _spread(weight, at.channels, OUT)
+    spread, taps, strength = _spread(weight, layout.channels, OUT)
     shape = (clients, batch, height // 2, width // 2)
     code, top, unit = weight.new_empty(*shape, OUT, dtype=torch.int8), _tiny(weight), weight.new_empty(clients)
     if last:
@@ -120,155 +125,160 @@ def forward(
     tile, warps, stages = DROPPING if drop else FORWARD
     tile = tile if OUT < 64 else tile // 2
     convolution_kernels.forward[(triton.cdiv(pixels, tile), clients)](
-        at.factors, at.numbers, spread, bias, seed, at.unit, at.most, strength, pooled, code, top, unit,
-        pixels, height, width, *at.strides, batch, bias.stride(0), outs, 1 - drop,
-        at.channels, OUT, tile, at.numbers is not None, at.channels <= _WHOLE, last, drop > 0, stages,
+        layout.factors, layout.indices, spread, bias, seed, layout.unit, layout.largest, strength, pooled, code, top,
+        unit, pixels, height, width, *layout.strides, batch, bias.stride(0), outs, 1 - drop,
+        layout.channels, OUT, tile, layout.indices is not None, layout.channels <= _WHOLE, last, drop > 0, stages,
         num_warps=warps,
     )  # fmt: skip
-    kept = Kept(images, taps, strength, code, drop)
-    return pooled if last else Scaled(pooled, unit, top.view(torch.float32)), kept
+    saved = SavedForBackward(images, taps, strength, code, drop)
+    return pooled if last else Scaled(pooled, unit, top.view(torch.float32)), saved
 
 
-def backward(kept: Kept, slope: Tensor | Scaled, to_weight: Tensor, to_bias: Tensor, to_images: bool) -> Scaled | None:
-    """From the slope of what `forward` gave, those of filters and biases to where they belong, and of the images."""
-    if isinstance(slope, Tensor):
-        slope = _steep(slope.contiguous(), kept.code)
-    _filter_gradient(kept, slope, to_weight, to_bias)
-    return _image_gradient(kept, slope) if to_images else None
+def backward(
+    saved: SavedForBackward, grad: Tensor | Scaled, to_weight: Tensor, to_bias: Tensor, to_images: bool
+) -> Scaled | None:
+    """From the gradient of `forward`'s output: writes those of filters and biases, and returns that of the images."""
+    if isinstance(grad, Tensor):
+        grad = _passed_by_relu(grad.contiguous(), saved.code)
+    _filter_gradient(saved, grad, to_weight, to_bias)
+    return _image_gradient(saved, grad) if to_images else None
 
 
-def as_torch_has_them(slope: Scaled, channels: int) -> Tensor:
+def to_torch_layout(images: Scaled, channels: int) -> Tensor:
     """[C, B, channels, H, W] in float32."""
-    values = slope.factors[..., :channels].permute(0, 1, 4, 2, 3)
-    return values.float() * slope.unit.view(-1, 1, 1, 1, 1)
+    values = images.factors[..., :channels].permute(0, 1, 4, 2, 3)
+    return values.float() * images.unit.view(-1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the kernels find images."""
+    """Images as the kernels address them."""
 
     factors: Tensor
-    numbers: Tensor | None
+    indices: Tensor | None
     unit: Tensor
-    most: Tensor
+    largest: Tensor
     shape: tuple[int, int, int, int]
-    """clients, batch, height and width of an image without its frame"""
+    """clients, batch, height and width of an image without padding"""
     channels: int
     strides: tuple[int, int, int]
     """of a client, an image and a row"""
 
     @classmethod
-    def of(cls, images: Framed | Scaled) -> "_Layout":
-        if isinstance(images, Framed):
-            assert images.numbers is not None
-            numbers, scaled = images.numbers.contiguous(), images.images
+    def of(cls, images: PaddedImages | Scaled) -> "_Layout":
+        if isinstance(images, PaddedImages):
+            assert images.indices is not None
+            indices, scaled = images.indices.contiguous(), images.images
             _, height, _, channels = scaled.factors.shape
-            clients, batch = numbers.shape
+            clients, batch = indices.shape
             shape, s_client = (clients, batch, height - 2, images.width), 0
             s_image, s_row = scaled.factors.stride()[:2]
         else:
-            numbers, scaled = None, images
+            indices, scaled = None, images
             *_, channels = scaled.factors.shape
             clients, batch, height, width = scaled.factors.shape[:4]
             shape = (clients, batch, height, width)
             s_client, s_image, s_row = scaled.factors.stride()[:3]
-        return cls(scaled.factors, numbers, scaled.unit, scaled.most, shape, channels, (s_client, s_image, s_row))
+        return cls(scaled.factors, indices, scaled.unit, scaled.largest, shape, channels, (s_client, s_image, s_row))
 
 
-def _framed(values: Tensor, most: Tensor, of_each: Tensor) -> Scaled:
-    """Images [n, channels, H, W], each by the unit that goes with the largest number `of_each`."""
+def _padded(values: Tensor, largest: Tensor, largest_per_image: Tensor) -> Scaled:
+    """Images [n, channels, H, W] padded and divided by the unit of their client's largest value."""
     n, channels, height, width = values.shape
     IN = _power_of_two(channels)
     if IN > _WHOLE:
         IN = max(16, IN)
-    # Rows of a multiple of 16 numbers are read in wide words.
-    framed = values.new_zeros(n, height + 2, width + 2 + -(width + 2) % max(1, 16 // IN), IN, dtype=torch.float16)
-    framed[:, 1:-1, 1 : width + 1, :channels] = (values / _unit(of_each).view(-1, 1, 1, 1)).permute(0, 2, 3, 1)
-    return Scaled(framed, _unit(most), most)
+    # Rows of a multiple of 16 elements are read in wide words.
+    padded = values.new_zeros(n, height + 2, width + 2 + -(width + 2) % max(1, 16 // IN), IN, dtype=torch.float16)
+    factors = (values / _unit(largest_per_image).view(-1, 1, 1, 1)).permute(0, 2, 3, 1)
+    padded[:, 1:-1, 1 : width + 1, :channels] = factors
+    return Scaled(padded, _unit(largest), largest)
 
 
-def _unit(most: Tensor) -> Tensor:
-    """As the kernels have it: a power of two that brings numbers not above `most` below 2^15."""
-    bits = most.clamp(2.0**-100, 2.0**126).view(torch.int32) & 0x7F800000
+def _unit(largest: Tensor) -> Tensor:
+    """As in the kernels: a power of two that scales magnitudes up to `largest` below 2^15."""
+    bits = largest.clamp(2.0**-100, 2.0**126).view(torch.int32) & 0x7F800000
     return bits.view(torch.float32) / 16384
 
 
 def _tiny(values: Tensor) -> Tensor:
-    """The bits of the smallest number of each client that can be divided by, to find a larger one."""
+    """Per client the bits of the smallest float32 that one can divide by: where the search for a maximum starts."""
     return torch.full((len(values),), convolution_kernels.TINY, dtype=torch.int32, device=values.device)
 
 
 def _largest(values: Tensor) -> Tensor:
-    """Of each client, and not zero."""
-    most, numbers = _tiny(values), values[0].numel()
-    convolution_kernels.largest[(triton.cdiv(numbers, 4 * _NUMBERS), len(values))](values, most, numbers, 4 * _NUMBERS)
-    return most.view(torch.float32)
+    """The largest magnitude per client, never zero."""
+    largest, elements = _tiny(values), values[0].numel()
+    convolution_kernels.largest_value[(triton.cdiv(elements, 4 * _BLOCK), len(values))](
+        values, largest, elements, 4 * _BLOCK
+    )
+    return largest.view(torch.float32)
 
 
-def _steep(slope: Tensor, code: Tensor) -> Scaled:
-    """A slope from torch, [C, B, outs, H, W], of which only what ReLU lets pass counts."""
-    clients, batch, outs, rows, columns = slope.shape
-    numbers, OUT = slope[0].numel(), code.shape[-1]
-    top, factors, unit = _tiny(slope), torch.empty_like(code, dtype=torch.float16), slope.new_empty(clients)
-    convolution_kernels.steepest[(triton.cdiv(numbers, 4 * _NUMBERS), clients)](
-        slope, code, top, numbers, outs, rows * columns, OUT, 4 * _NUMBERS
+def _passed_by_relu(grad: Tensor, code: Tensor) -> Scaled:
+    """A gradient from torch, [C, B, outs, H, W], as factors, with zeros at the outputs that ReLU set to zero."""
+    clients, batch, outs, rows, columns = grad.shape
+    elements, OUT = grad[0].numel(), code.shape[-1]
+    top, factors, unit = _tiny(grad), torch.empty_like(code, dtype=torch.float16), grad.new_empty(clients)
+    convolution_kernels.largest_gradient[(triton.cdiv(elements, 4 * _BLOCK), clients)](
+        grad, code, top, elements, outs, rows * columns, OUT, 4 * _BLOCK
     )
-    most, tile, pixels = top.view(torch.float32), 2 * _NUMBERS // OUT, batch * rows * columns
-    convolution_kernels.as_factors[(triton.cdiv(pixels, tile), clients)](
-        slope, code, most, factors, unit, pixels, outs, rows * columns, OUT, tile
+    largest, tile, pixels = top.view(torch.float32), 2 * _BLOCK // OUT, batch * rows * columns
+    convolution_kernels.gradient_factors[(triton.cdiv(pixels, tile), clients)](
+        grad, code, largest, factors, unit, pixels, outs, rows * columns, OUT, tile
     )
-    return Scaled(factors, unit, most)
+    return Scaled(factors, unit, largest)
 
 
 def _spread(weight: Tensor, IN: int, OUT: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Filters as the kernels read them, going forward and back, and the largest of each client."""
+    """Filters in the layouts of the forward and the backward kernel, and the largest filter per client."""
     clients, outs, ins = weight.shape[:3]
     strength = weight.new_empty(clients, dtype=torch.int32)
-    numbers, block = 9 * ins * outs, 4 * _NUMBERS
-    convolution_kernels.strongest[(clients,)](
-        weight, strength, weight.stride(0), numbers, triton.cdiv(numbers, block), block
+    elements, block = 9 * ins * outs, 4 * _BLOCK
+    convolution_kernels.largest_filter[(clients,)](
+        weight, strength, weight.stride(0), elements, triton.cdiv(elements, block), block
     )
     wide, taps = (weight.new_empty(clients, taps, IN, OUT, dtype=torch.float16) for taps in (64, 9))
-    convolution_kernels.spread[(triton.cdiv(64 * IN * OUT, _NUMBERS), clients)](
-        weight, strength.view(torch.float32), wide, taps, weight.stride(0), ins, outs, IN, OUT, _NUMBERS
+    convolution_kernels.spread[(triton.cdiv(64 * IN * OUT, _BLOCK), clients)](
+        weight, strength.view(torch.float32), wide, taps, weight.stride(0), ins, outs, IN, OUT, _BLOCK
     )
     return wide, taps, strength.view(torch.float32)
 
 
-def _filter_gradient(kept: Kept, slope: Scaled, to_weight: Tensor, to_bias: Tensor) -> None:
-    at, OUT = _Layout.of(kept.images), kept.code.shape[-1]
-    (clients, batch, height, width), IN, outs = at.shape, at.channels, to_bias.shape[1]
+def _filter_gradient(saved: SavedForBackward, grad: Scaled, to_weight: Tensor, to_bias: Tensor) -> None:
+    layout, OUT = _Layout.of(saved.images), saved.code.shape[-1]
+    (clients, batch, height, width), IN, outs = layout.shape, layout.channels, to_bias.shape[1]
     pixels, pieces = batch * (height // 2) * (width // 2), 1 if IN <= _WHOLE else 6
     shares, strip = _SHARES[pieces], 16 if pieces == 1 else 4
     tile, warps, stages = FILTERS
-    filters, biases = (to_bias.new_empty(clients, shares, numbers) for numbers in (64 * IN * OUT, OUT))
+    filters, biases = (to_bias.new_empty(clients, shares, elements) for elements in (64 * IN * OUT, OUT))
     convolution_kernels.filter_gradient[(shares, clients, pieces)](
-        at.factors, at.numbers, kept.code, slope.factors, at.unit, slope.unit, filters, biases,
-        pixels, height, width, *at.strides, batch, 1 - kept.drop,
-        IN, OUT, tile, strip, triton.cdiv(pixels, tile * shares), at.numbers is not None,
+        layout.factors, layout.indices, saved.code, grad.factors, layout.unit, grad.unit, filters, biases,
+        pixels, height, width, *layout.strides, batch, 1 - saved.drop,
+        IN, OUT, tile, strip, triton.cdiv(pixels, tile * shares), layout.indices is not None,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    tile = _NUMBERS // 4
-    convolution_kernels.gathered[(triton.cdiv(9 * IN * OUT, tile), clients)](
+    tile = _BLOCK // 4
+    convolution_kernels.sum_of_shares[(triton.cdiv(9 * IN * OUT, tile), clients)](
         filters, biases, to_weight, to_bias,
         to_weight.stride(0), to_bias.stride(0), to_weight.shape[2], outs, IN, OUT, shares, tile,
     )  # fmt: skip
 
 
-def _image_gradient(kept: Kept, slope: Scaled) -> Scaled:
-    clients, batch, rows, columns, OUT = kept.code.shape
-    IN, pixels = kept.taps.shape[-2], batch * rows * columns
-    factors = slope.factors.new_empty(clients, batch, 2 * rows, 2 * columns, IN)
-    top, unit = _tiny(kept.code), slope.unit.new_empty(clients)
+def _image_gradient(saved: SavedForBackward, grad: Scaled) -> Scaled:
+    clients, batch, rows, columns, OUT = saved.code.shape
+    IN, pixels = saved.taps.shape[-2], batch * rows * columns
+    factors = grad.factors.new_empty(clients, batch, 2 * rows, 2 * columns, IN)
+    top, unit = _tiny(saved.code), grad.unit.new_empty(clients)
     tile, warps, stages = IMAGE
     convolution_kernels.image_gradient[(triton.cdiv(pixels, tile), clients)](
-        kept.taps, kept.code, slope.factors, slope.unit, slope.most, kept.strength, factors, top, unit,
-        pixels, 2 * rows, 2 * columns, 1 - kept.drop,
+        saved.taps, saved.code, grad.factors, grad.unit, grad.largest, saved.strength, factors, top, unit,
+        pixels, 2 * rows, 2 * columns, 1 - saved.drop,
         IN, max(16, IN), OUT, tile,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return Scaled(factors, unit, top.view(torch.float32))
 
 
-def _power_of_two(numbers: int) -> int:
-    return int(triton.next_power_of_2(numbers))
+def _power_of_two(elements: int) -> int:
+    return int(triton.next_power_of_2(elements))

@@ -1,10 +1,10 @@
-"""The Triton kernels of `conv_pool.py`, which says what they are for.
+"""The Triton kernels of `conv_pool.py`.
 
-A pooled pixel sees a patch of 4x4 pixels; its four pixels are p = 0..3, those of the patch q = 0..15, both row by row.
-Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
+A pooled pixel depends on a patch of 4x4 pixels; its four pixels are p = 0..3, those of the patch q = 0..15, both row by
+row. Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
 
-Factors are float16: the ten bits that tf32 has, at half the traffic, and legible across pixels without a transposition.
-A power of two for each client, its unit, lets them use the whole range: what is stored is below 2^15.
+Factors are float16: the ten bits of tf32 at half the traffic, and readable across pixels without a transposition.
+Each client has a unit, a power of two, that scales its values to the range of float16: factors are below 2^15.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -15,7 +15,7 @@ DEAD = 4
 """the code of a pooled pixel that ReLU set to zero"""
 _DEAD = tl.constexpr(DEAD)
 TINY = 0x00800000
-"""the bits of the smallest float32 that can be divided by"""
+"""the bits of the smallest float32 that one can divide by"""
 _TINY = tl.constexpr(TINY)
 _LEAST = tl.constexpr(2.0**-100)
 _MOST = tl.constexpr(2.0**126)
@@ -23,33 +23,33 @@ _MOST = tl.constexpr(2.0**126)
 
 @triton.jit
 def _power(x):
-    """The power of two below x, which is positive and no subnormal."""
+    """The largest power of two not above x, which is positive and not subnormal."""
     return (x.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _unit(bound):
-    """A power of two that brings what is not above the bound below 2^15."""
+    """A power of two that scales magnitudes up to the bound below 2^15."""
     return _power(tl.minimum(tl.maximum(bound, _LEAST), _MOST)) * (1.0 / 16384.0)
 
 
 @triton.jit
 def _magnitude(x):
-    """The bits of |x| as an integer, which order like the numbers; of what is no finite number, zero."""
+    """The bits of |x| as an integer, which order like the values; zero if x is not finite."""
     bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     return tl.where(bits < 0x7F800000, bits, 0)
 
 
 @triton.jit
-def strongest(weight, most, s_client, numbers, TURNS: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest filter of each client, whose filters are few enough for one program."""
+def largest_filter(weight, largest, s_client, elements, TURNS: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest filter per client, by one program each: filters are few."""
     client = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, BLOCK)
     top = tl.zeros((BLOCK,), tl.int32)
     for turn in range(TURNS):
-        w = tl.load(weight + client * s_client + turn * BLOCK + n, mask=turn * BLOCK + n < numbers, other=0.0)
+        w = tl.load(weight + client * s_client + turn * BLOCK + n, mask=turn * BLOCK + n < elements, other=0.0)
         top = tl.maximum(top, _magnitude(w))
-    tl.store(most + client, tl.maximum(tl.max(top, 0), _TINY))
+    tl.store(largest + client, tl.maximum(tl.max(top, 0), _TINY))
 
 
 @triton.jit
@@ -62,33 +62,33 @@ def spread(
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o, i, q, p = n % OUT, n // OUT % IN, n // (IN * OUT) % 16, n // (16 * IN * OUT)
     y, x = q // 4 - p // 2, q % 4 - p % 2
-    there = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
-    w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=there, other=0.0)
+    mask = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
+    w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=mask, other=0.0)
     w = (w / _unit(tl.load(strength + client))).to(tl.float16)
     tl.store(wide + client * (64 * IN * OUT) + n, w, mask=p < 4)
-    # The first of the four pixels has the taps as they are.
+    # The first of the four pixels has the taps in their own order.
     tap = (p == 0) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
     tl.store(taps + client * (9 * IN * OUT) + ((3 * y + x) * IN + i) * OUT + o, w, mask=tap)
 
 
 @triton.jit
-def gathered(
+def sum_of_shares(
     filters, biases, weight, bias,
     s_weight, s_bias, ins, outs,
     IN: tl.constexpr, OUT: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `filter_gradient` left of each client, shares and pixels summed: [C, outs, ins, 3, 3] and [C, outs]."""
+    """Results of `filter_gradient` summed over shares and pixels: [C, outs, ins, 3, 3] and [C, outs]."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o, i, tap = n % OUT, n // OUT % IN, n // (IN * OUT)
-    there = (tap < 9) & (o < outs) & (i < ins)
+    mask = (tap < 9) & (o < outs) & (i < ins)
     total = tl.zeros((BLOCK,), tl.float32)
     filters += client * SHARES * (64 * IN * OUT) + i * OUT + o
     for share in range(SHARES):
         for p in tl.static_range(4):
             q = 4 * (tap // 3 + p // 2) + tap % 3 + p % 2
-            total += tl.load(filters + ((share * 4 + p) * 16 + q) * (IN * OUT), mask=there, other=0.0)
-    tl.store(weight + client * s_weight + (o * ins + i) * 9 + tap, total, mask=there)
+            total += tl.load(filters + ((share * 4 + p) * 16 + q) * (IN * OUT), mask=mask, other=0.0)
+    tl.store(weight + client * s_weight + (o * ins + i) * 9 + tap, total, mask=mask)
     if tl.program_id(0) == 0:
         c = tl.arange(0, OUT)
         shift = tl.zeros((OUT,), tl.float32)
@@ -98,40 +98,40 @@ def gathered(
 
 
 @triton.jit
-def largest(values, most, numbers, BLOCK: tl.constexpr):
-    """The largest magnitude of each client."""
+def largest_value(values, largest, elements, BLOCK: tl.constexpr):
+    """The largest magnitude per client."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = _magnitude(tl.load(values + client * numbers + n, mask=n < numbers, other=0.0))
-    tl.atomic_max(most + client, tl.max(v, 0))
+    v = _magnitude(tl.load(values + client * elements + n, mask=n < elements, other=0.0))
+    tl.atomic_max(largest + client, tl.max(v, 0))
 
 
 @triton.jit
-def steepest(slope, code, most, numbers, outs, area, OUT: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest slope [C, B, outs, area] of each client that ReLU lets pass, whose codes are [C, B, area, OUT]."""
+def largest_gradient(grad, code, largest, elements, outs, area, OUT: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest gradient per client, [C, B, outs, area], where ReLU passes it; codes are [C, B, area, OUT]."""
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = n < numbers
-    v = _magnitude(tl.load(slope + client * numbers + n, mask=there, other=0.0))
+    mask = n < elements
+    v = _magnitude(tl.load(grad + client * elements + n, mask=mask, other=0.0))
     at = (n // (area * outs) * area + n % area) * OUT + n // area % outs
-    c = tl.load(code + client * (numbers // outs * OUT) + at, mask=there, other=_DEAD)
-    tl.atomic_max(most + client, tl.max(tl.where(c == _DEAD, 0, v), 0))
+    c = tl.load(code + client * (elements // outs * OUT) + at, mask=mask, other=_DEAD)
+    tl.atomic_max(largest + client, tl.max(tl.where(c == _DEAD, 0, v), 0))
 
 
 @triton.jit
-def as_factors(
-    slope, code, most, factors, unit, pixels, outs, area,
+def gradient_factors(
+    grad, code, largest, factors, unit, pixels, outs, area,
     OUT: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Of slopes [C, B, outs, area]: factors [C, B, area, OUT], zero where ReLU stops them."""
+    """Gradients [C, B, outs, area] to factors [C, B, area, OUT], zero where ReLU gave zero."""
     client = tl.program_id(1).to(tl.int64)
     m, o = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, OUT)
     inside = (m < pixels)[:, None]
-    to = _unit(tl.load(most + client))
+    to = _unit(tl.load(largest + client))
     near = client * pixels * OUT + m[:, None] * OUT + o[None, :]
     far = client * pixels * outs + ((m // area * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
     c = tl.load(code + near, mask=inside, other=_DEAD)
-    g = tl.load(slope + far, mask=inside & (o < outs)[None, :], other=0.0)
+    g = tl.load(grad + far, mask=inside & (o < outs)[None, :], other=0.0)
     tl.store(factors + near, (tl.where(c == _DEAD, 0.0, g) / to).to(tl.float16), mask=inside)
     if tl.program_id(0) == 0:
         tl.store(unit + client, to)
@@ -145,25 +145,25 @@ def _pixels(first, pixels, height, width, PIXELS: tl.constexpr):
 
 
 @triton.jit
-def _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED: tl.constexpr):
-    """Where each pixel's image begins: those in a frame of zeros are taken by their numbers."""
-    if FRAMED:
-        return images + tl.load(numbers + client * batch + b, mask=inside, other=0) * s_image
+def _image(images, indices, client, b, inside, s_client, s_image, batch, PADDED: tl.constexpr):
+    """The address of each pixel's image; padded images are read by their indices."""
+    if PADDED:
+        return images + tl.load(indices + client * batch + b, mask=inside, other=0) * s_image
     return images + client * s_client + b * s_image
 
 
 @triton.jit
 def _larger(best, a, left: tl.constexpr):
-    """The larger of two float32 as integers that order like positive numbers; the last bits say which it was."""
+    """The larger of two positive float32, compared as integers; the last two bits say which pixel it was."""
     return tl.maximum(best, (a.to(tl.int32, bitcast=True) & -4) | left)
 
 
 @triton.jit
 def forward(
-    images, numbers, spread, bias, seed, unit, most, strength, pooled, code, top, unit_out,
-    pixels, height, width, s_client, s_image, s_row, batch, s_bias, outs, kept,
+    images, indices, spread, bias, seed, unit, largest, strength, pooled, code, top, unit_out,
+    pixels, height, width, s_client, s_image, s_row, batch, s_bias, outs, keep_probability,
     IN: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
-    FRAMED: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr, DROPS: tl.constexpr, STAGES: tl.constexpr,
+    PADDED: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr, DROPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     m, inside, b, u, v = _pixels(tl.program_id(0) * PIXELS, pixels, height, width, PIXELS)
@@ -172,8 +172,8 @@ def forward(
     spread += client * (4 * P)
     a0 = tl.zeros((PIXELS, OUT), tl.float32)
     a1, a2, a3 = a0, a0, a0
-    image = _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED)
-    if WHOLE:  # in a frame, so that a row of the patch lies together
+    image = _image(images, indices, client, b, inside, s_client, s_image, batch, PADDED)
+    if WHOLE:  # padded, so that a row of the patch is contiguous
         k = tl.arange(0, 16 * IN)
         at = (image + 2 * u * s_row + 2 * v * IN)[:, None] + (k // (4 * IN) * s_row + k % (4 * IN))[None, :]
         A = tl.load(at, mask=inside[:, None], other=0.0)
@@ -184,15 +184,15 @@ def forward(
         a3 = tl.dot(A, tl.load(w + 3 * P), a3)
     else:
         i = tl.arange(0, IN)
-        frame: tl.constexpr = 0 if FRAMED else 1
-        at = (image + (2 * u - frame) * s_row + (2 * v - frame) * IN)[:, None] + i[None, :]
+        padding: tl.constexpr = 0 if PADDED else 1
+        at = (image + (2 * u - padding) * s_row + (2 * v - padding) * IN)[:, None] + i[None, :]
         w = spread + i[:, None] * OUT + o[None, :]
         for q in tl.range(16, num_stages=STAGES):
             dy, dx = q // 4, q % 4
-            there = inside
-            if not FRAMED:
-                there = there & (2 * u + dy >= 1) & (2 * u + dy <= height) & (2 * v + dx >= 1) & (2 * v + dx <= width)
-            A = tl.load(at + dy * s_row + dx * IN, mask=there[:, None], other=0.0)
+            mask = inside
+            if not PADDED:
+                mask = mask & (2 * u + dy >= 1) & (2 * u + dy <= height) & (2 * v + dx >= 1) & (2 * v + dx <= width)
+            A = tl.load(at + dy * s_row + dx * IN, mask=mask[:, None], other=0.0)
             a0 = tl.dot(A, tl.load(w + q * (IN * OUT)), a0)
             a1 = tl.dot(A, tl.load(w + (16 + q) * (IN * OUT)), a1)
             a2 = tl.dot(A, tl.load(w + (32 + q) * (IN * OUT)), a2)
@@ -206,12 +206,12 @@ def forward(
     a3 = a3 * by + shift[None, :]
     if DROPS:
         r0, r1, r2, r3 = tl.rand4x(tl.load(seed) + client, m[:, None] * OUT + o[None, :])
-        a0 = tl.where(r0 < kept, a0 / kept, 0.0)
-        a1 = tl.where(r1 < kept, a1 / kept, 0.0)
-        a2 = tl.where(r2 < kept, a2 / kept, 0.0)
-        a3 = tl.where(r3 < kept, a3 / kept, 0.0)
-    # As torch does: the first of equals, and what is not a number wins. ReLU leaves only the positive ones, which order
-    # as integers do; two of their 23 bits say which of the four it was.
+        a0 = tl.where(r0 < keep_probability, a0 / keep_probability, 0.0)
+        a1 = tl.where(r1 < keep_probability, a1 / keep_probability, 0.0)
+        a2 = tl.where(r2 < keep_probability, a2 / keep_probability, 0.0)
+        a3 = tl.where(r3 < keep_probability, a3 / keep_probability, 0.0)
+    # As in torch, the first of equals wins, and NaN wins over any number. Values after ReLU are positive and order like
+    # integers; two of their 23 bits say which of the four pixels it was.
     best = _larger(_larger(_larger(_larger(0, a0, 3), a1, 2), a2, 1), a3, 0)
     any_of = a0 + a1 + a2 + a3
     best = tl.where(any_of != any_of, 0x7FFFFFFF, best)
@@ -227,9 +227,9 @@ def forward(
         far = client * pixels * outs + ((b * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
         tl.store(pooled + far, value, mask=real)
     else:
-        # Not to be exceeded by any sum; the largest itself would be known too late.
+        # The unit of a bound on all sums: the largest value is only known when all programs are done.
         shift = tl.max(_magnitude(shift), 0).to(tl.float32, bitcast=True)
-        to = _unit((9 * IN * strong * tl.load(most + client) + shift) / kept)
+        to = _unit((9 * IN * strong * tl.load(largest + client) + shift) / keep_probability)
         tl.store(pooled + near, (value / to).to(tl.float16), mask=inside[:, None])
         if tl.program_id(0) == 0:
             tl.store(unit_out + client, to)
@@ -237,39 +237,39 @@ def forward(
 
 @triton.jit
 def filter_gradient(
-    images, numbers, code, slope, unit, steep, filters, biases,
-    pixels, height, width, s_client, s_image, s_row, batch, kept,
+    images, indices, code, grad, unit, grad_unit, filters, biases,
+    pixels, height, width, s_client, s_image, s_row, batch, keep_probability,
     IN: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr, STRIP: tl.constexpr, TURNS: tl.constexpr,
-    FRAMED: tl.constexpr,
+    PADDED: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `spread` over a share of the pixels: all of it, or what two pixels have on a row of the patch.
+    """The gradient of `spread` over a share of the pixels: all of it, or that of two pixels on a row of the patch.
 
-    Written is what has a tap, and more: what has none is left as it was.
+    Only entries with a tap are guaranteed to be written.
     """
     share, client, z = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     shares = tl.num_programs(0)
     p = z // 3 * 2  # the upper two pixels of the four, or the lower two; each has taps on three rows of the patch
     strip = z // 3 + z % 3
-    slope += client * pixels * OUT
+    grad += client * pixels * OUT
     code += client * pixels * OUT
     k, o = tl.arange(0, STRIP * IN), tl.arange(0, OUT)
-    frame: tl.constexpr = 0 if FRAMED else 1
+    padding: tl.constexpr = 0 if PADDED else 1
     dy, dx = strip * (STRIP // 4) + k // (4 * IN), k // IN % 4
-    offset = (dy - frame) * s_row - frame * IN + k % (4 * IN)
+    offset = (dy - padding) * s_row - padding * IN + k % (4 * IN)
     w0 = tl.zeros((STRIP * IN, OUT), tl.float32)
     w1, w2, w3 = w0, w0, w0
     shift = tl.zeros((OUT,), tl.float32)
     for turn in range(TURNS):
         m, inside, b, u, v = _pixels((turn * shares + share) * PIXELS, pixels, height, width, PIXELS)
         at = m[:, None] * OUT + o[None, :]
-        g = tl.load(slope + at, mask=inside[:, None], other=0.0)
+        g = tl.load(grad + at, mask=inside[:, None], other=0.0)
         c = tl.load(code + at, mask=inside[:, None], other=_DEAD)
-        image = _image(images, numbers, client, b, inside, s_client, s_image, batch, FRAMED)
-        there = inside[:, None]
-        if not FRAMED:
+        image = _image(images, indices, client, b, inside, s_client, s_image, batch, PADDED)
+        mask = inside[:, None]
+        if not PADDED:
             y, x = 2 * u[:, None] + dy[None, :], 2 * v[:, None] + dx[None, :]
-            there = there & (y >= 1) & (y <= height) & (x >= 1) & (x <= width)
-        A = tl.load((image + 2 * u * s_row + 2 * v * IN)[:, None] + offset[None, :], mask=there, other=0.0).T
+            mask = mask & (y >= 1) & (y <= height) & (x >= 1) & (x <= width)
+        A = tl.load((image + 2 * u * s_row + 2 * v * IN)[:, None] + offset[None, :], mask=mask, other=0.0).T
         shift += tl.sum(tl.where(c == _DEAD, 0.0, g.to(tl.float32)), 0)
         w0 = tl.dot(A, tl.where(c == p, g, 0.0).to(tl.float16), w0)
         w1 = tl.dot(A, tl.where(c == p + 1, g, 0.0).to(tl.float16), w1)
@@ -278,28 +278,28 @@ def filter_gradient(
             w3 = tl.dot(A, tl.where(c == 3, g, 0.0).to(tl.float16), w3)
     part = client * shares + share
     to = filters + part * (64 * IN * OUT) + ((p * 16 + strip * STRIP) * IN + k)[:, None] * OUT + o[None, :]
-    steep = tl.load(steep + client) / kept
-    by = tl.load(unit + client) * steep
+    grad_unit = tl.load(grad_unit + client) / keep_probability
+    by = tl.load(unit + client) * grad_unit
     tl.store(to, w0 * by)
     tl.store(to + 16 * IN * OUT, w1 * by)
     if STRIP == 16:
         tl.store(to + 32 * IN * OUT, w2 * by)
         tl.store(to + 48 * IN * OUT, w3 * by)
     if z == 0:
-        tl.store(biases + part * OUT + o, shift * steep)
+        tl.store(biases + part * OUT + o, shift * grad_unit)
 
 
 @triton.jit
 def image_gradient(
-    taps, code, slope, steep, most, strength, images, top, unit_out,
-    pixels, height, width, kept,
+    taps, code, grad, grad_unit, largest, strength, images, top, unit_out,
+    pixels, height, width, keep_probability,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Of the four pixels under each pooled one, from its window and the eight around it; channels innermost."""
+    """The gradient of the four pixels of each pooled one, from its window and the eight around; channels innermost."""
     client = tl.program_id(1).to(tl.int64)
     m, inside, b, u, v = _pixels(tl.program_id(0) * PIXELS, pixels, height, width, PIXELS)
     rows, columns = height // 2, width // 2
-    slope += client * pixels * OUT
+    grad += client * pixels * OUT
     code += client * pixels * OUT
     i, o = tl.arange(0, IN_BLOCK), tl.arange(0, OUT)
     w = taps + client * (9 * IN * OUT) + i[:, None] * OUT + o[None, :]
@@ -308,10 +308,10 @@ def image_gradient(
     a1, a2, a3 = a0, a0, a0
     for window in tl.static_range(9):
         du, dv = window // 3 - 1, window % 3 - 1
-        there = inside & (u + du >= 0) & (u + du < rows) & (v + dv >= 0) & (v + dv < columns)
+        mask = inside & (u + du >= 0) & (u + du < rows) & (v + dv >= 0) & (v + dv < columns)
         at = (m + du * columns + dv)[:, None] * OUT + o[None, :]
-        g = tl.load(slope + at, mask=there[:, None], other=0.0)
-        c = tl.load(code + at, mask=there[:, None], other=_DEAD)
+        g = tl.load(grad + at, mask=mask[:, None], other=0.0)
+        c = tl.load(code + at, mask=mask[:, None], other=_DEAD)
         for p in tl.static_range(4):
             # Pixel p of that window lies at (y, x) from the first of ours; pixel r of ours is its tap r - (y, x) + 1.
             y, x = 2 * du + p // 2, 2 * dv + p % 2
@@ -330,11 +330,11 @@ def image_gradient(
                         if r == 3:
                             a3 = tl.dot(gp, tap, a3)
     strong = tl.load(strength + client)
-    by = _unit(strong) * (tl.load(steep + client) / kept)
+    by = _unit(strong) * (tl.load(grad_unit + client) / keep_probability)
     a0, a1, a2, a3 = a0 * by, a1 * by, a2 * by, a3 * by
-    each = tl.maximum(tl.maximum(_magnitude(a0), _magnitude(a1)), tl.maximum(_magnitude(a2), _magnitude(a3)))
-    tl.atomic_max(top + client, tl.max(tl.max(each, 1), 0))
-    to = _unit(9 * OUT * strong * tl.load(most + client) / kept)
+    magnitude = tl.maximum(tl.maximum(_magnitude(a0), _magnitude(a1)), tl.maximum(_magnitude(a2), _magnitude(a3)))
+    tl.atomic_max(top + client, tl.max(tl.max(magnitude, 1), 0))
+    to = _unit(9 * OUT * strong * tl.load(largest + client) / keep_probability)
     at = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
     out = inside[:, None] & (i < IN)[None, :]
     tl.store(at, (a0 / to).to(tl.float16), mask=out)

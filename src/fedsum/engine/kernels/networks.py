@@ -1,7 +1,6 @@
-"""A sequential network of a whole cohort with our own kernels, where they know all of its layers."""
+"""Which networks our kernels can compute, and the training steps and evaluations made of them."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -10,183 +9,180 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...tasks import BaseTask, Task
-from ...tasks.transforms import Augment, Standardize
+from ...tasks import Augment, BaseTask, Network, Standardize, network_of
+from ..cache import TaskCache, cache_of
 
 if TYPE_CHECKING:
-    from .conv_pool import Framed
-    from .layers import Convolution, Layer, Parameters
+    from .conv_pool import PaddedImages
+    from .layers import Convolution, Layer
 
+Shape = tuple[int, ...]
 Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
-_MOST_CHANNELS = 64
-_ALIGNED = 32
-"""rows begin at multiples of so many numbers: matrix products of other rows are half as fast"""
-_PREPARED_SHARE = 0.05
-"""of the free memory, for all samples of a set as the network takes them"""
-_PREPARED = "_prepared_sets"
-"""where a task keeps them, for whatever else is done with it"""
+_NamedModules = list[tuple[str, nn.Module]]
+_MAX_CHANNELS = 64
+_ALIGNMENT = 32
+"""rows begin at multiples of this many elements: matrix products of unaligned rows take twice as long"""
+_IMAGES_SHARE = 0.05
+"""of the free memory, for all images of a set in the kernels' layout"""
 _ACTIVATIONS = 4
-"""what our kernels keep of a network's values at a time, in sizes of its input"""
+"""activations that our kernels hold at a time, in sizes of the input"""
 
 
 def steps(task: BaseTask) -> Steps | None:
-    """Local steps by `task.gradients`, with our kernels; None where they are not asked for or something is not known.
+    """The local steps by `task.gradients`, with our kernels; None if they do not fit the task or the run.
 
-    What is captured in a graph must not copy from the host, as a loss or a preparation of the user's may.
+    Steps are captured in a graph and must not copy from the host, which a user's loss or preparation may do.
     """
-    if not isinstance(task, Task) or not _ours(task) or not _trains_as_a_task(task):
+    network = network_of(task)
+    if network is None or network.training is None:
         return None
-    layers, shape = _layers(task, task._training)
-    # A label that is no class is torch's to refuse.
-    if not layers or len(shape) != 1 or int(task.targets.max()) >= shape[0]:
+    if not kernels_allowed(network.device, network.dtype) or not _trains_plainly(network):
         return None
-    from .layers import cross_entropy_slope, take_step, values_after, write_gradients
+    layers, shape = _layers(network, network.training)
+    # torch raises the error for a label that is not a class.
+    if not layers or len(shape) != 1 or int(network.targets.max()) >= shape[0]:
+        return None
+    from .layers import cross_entropy_gradient, forward, take_step, write_gradients
 
-    samples = _samples(task, layers)
+    samples = _samples(network, layers, cache_of(task))
 
     @torch.no_grad()
     def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
         d = start.shape[1]
-        x, g = (start.new_empty(len(start), d + -d % _ALIGNED)[:, :d] for _ in range(2))
+        x, g = (start.new_empty(len(start), d + -d % _ALIGNMENT)[:, :d] for _ in range(2))
         x.copy_(start)
-        total, scale = torch.zeros_like(start), None if task.scale is None else task.scale[clients]
-        at, to = _parameters(task, x), _parameters(task, g)
+        total, scale = torch.zeros_like(start), None if network.scale is None else network.scale[clients]
+        parameters, gradients = network.parameters(x), network.parameters(g)
         for batch in batches:
             inputs, targets = samples(batch)
-            outputs, kept = values_after(layers, inputs, at)
-            write_gradients(layers, cross_entropy_slope(outputs, targets), kept, at, to)
+            outputs, saved = forward(layers, inputs, parameters)
+            write_gradients(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
             take_step(x, total, g, correction, step, scale)
         return total
 
     return all_steps
 
 
-def _parameters(task: Task, vectors: Tensor) -> "Parameters":
-    """By name, of stacked vectors [C, d]."""
-    pieces = torch.split(vectors, task._lengths, dim=1)
-    shapes = zip(task._names, pieces, task._shapes, strict=True)
-    return {name: piece.view(len(piece), *shape) for name, piece, shape in shapes}
-
-
-def _trains_as_a_task(task: Task) -> bool:
-    """Whoever samples, prepares, or has a loss in a way of their own, keeps it."""
-    own = ("gradients", "_loss", "samples", "_prepared")
-    if any(getattr(type(task), name) is not getattr(Task, name) for name in own):
-        return False
-    if type(task.prepare) not in (NoneType, Standardize) or type(task.augment) not in (NoneType, Augment):
-        return False
-    loss = task.loss
-    if isinstance(loss, nn.CrossEntropyLoss):
-        plain = (loss.weight, loss.label_smoothing, loss.reduction) == (None, 0.0, "mean")
-        plain = plain and type(loss) is nn.CrossEntropyLoss and not _changed(loss)
-    else:
-        plain = loss is F.cross_entropy
-    # A negative label would be left out of the mean.
-    labels = task.targets.dim() == 1 and task.targets.dtype == torch.int64
-    return plain and labels and int(task.targets.min()) >= 0
-
-
-def _samples(task: Task, layers: "list[Layer]") -> "Callable[[Tensor], tuple[Tensor | Framed, Tensor]]":
-    """`task.samples`; where convolutions come first and all inputs fit, these are made what they read once."""
-    images = None if task.augment is not None else _framed(task, task.inputs, layers)
-    if images is None:
-        return task.samples
-    return lambda batch: (images.of_clients(batch), task.targets[batch])
-
-
-def _framed(task: Task, inputs: Tensor, layers: "list[Layer]") -> "Framed | None":
-    """All inputs of a set as convolutions read them, made once; None if no convolution is first, or they do not fit."""
-    from .conv_pool import Framed
-    from .layers import Convolutions
-
-    # What a preparation of the user's makes of all may not be what it makes of a batch.
-    plain = type(task.prepare) in (NoneType, Standardize) and type(task)._prepared is Task._prepared
-    if not plain or not isinstance(layers[0], Convolutions):
-        return None
-    kept: list[tuple[Tensor, Framed]] = vars(task).setdefault(_PREPARED, [])
-    for known, images in kept:
-        if known is inputs:
-            return images
-    free, _ = torch.cuda.mem_get_info(task.device)
-    # Prepared they are float32, for a while.
-    if inputs.numel() * task.dtype.itemsize > _PREPARED_SHARE * free:
-        return None
-    kept.append((inputs, Framed.all_of(task._prepared(inputs))))
-    return kept[-1][1]
-
-
 def evaluation(task: BaseTask) -> Evaluation:
-    """`task.evaluate`, with our kernels where they are asked for and know the network."""
-    if not isinstance(task, Task) or not _ours(task):
+    """`task.evaluate`, with our kernels if they fit the task and the run."""
+    network = network_of(task)
+    if network is None or network.evaluation is None or not kernels_allowed(network.device, network.dtype):
         return task.evaluate
-    own = ("evaluate", "_outputs", "_all_outputs")
-    if any(getattr(type(task), name) is not getattr(Task, name) for name in own):
-        return task.evaluate
-    layers, _ = _layers(task, task._judging)
+    layers, _ = _layers(network, network.evaluation)
     if not layers:
         return task.evaluate
-    from .layers import values_after
+    from .layers import forward
 
-    channels = task.inputs.shape[1]
+    channels, cache = network.inputs.shape[1], cache_of(task)
 
     def outputs(x: Tensor, inputs: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        if inputs.shape[1] != channels:  # not what the network takes: torch says so
-            yield from task._all_outputs(x, inputs)
+        if inputs.shape[1] != channels:  # torch raises the error
+            yield from network.outputs(x, inputs)
             return
-        images, at = _framed(task, inputs, layers), _parameters(task, x[None])
-        for chunk in task._chunks(len(inputs), _ACTIVATIONS):
+        images, parameters = _converted(network, inputs, layers, cache), network.parameters(x[None])
+        for chunk in network.chunks(len(inputs), _ACTIVATIONS):
             if images is None:
-                some: Any = task._prepared(inputs[chunk])[None]
+                values: Any = network.prepared(inputs[chunk])[None]
             else:
-                numbers = torch.arange(chunk.start, min(chunk.stop, len(inputs)), device=task.device)
-                some = images.of_clients(numbers[None])
-            yield chunk, values_after(layers, some, at)[0][0]
+                indices = torch.arange(chunk.start, min(chunk.stop, len(inputs)), device=network.device)
+                values = images.select(indices[None])
+            yield chunk, forward(layers, values, parameters)[0][0]
 
-    return partial(task.evaluate, outputs=outputs)
+    return lambda x: network.evaluate(x, outputs)
 
 
-def _ours(task: Task) -> bool:
-    """They round factors to ten bits: only where the run allows tf32."""
-    allowed = torch.get_float32_matmul_precision() == "high" and task.dtype == torch.float32
-    if not allowed or task.device.type != "cuda" or find_spec("triton") is None:
+def kernels_allowed(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the run allows tf32, since our kernels round factors to ten bits, and the device has it."""
+    tf32 = torch.get_float32_matmul_precision() == "high" and dtype == torch.float32
+    if not tf32 or device.type != "cuda" or find_spec("triton") is None:
         return False
-    # What has no tf32, or is no NVIDIA card, gains nothing by them.
-    return torch.version.hip is None and torch.cuda.get_device_capability(task.device) >= (8, 0)
+    # AMD devices and NVIDIA devices without tf32 would gain nothing.
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _layers(task: Task, module: nn.Module) -> "tuple[list[Layer], Shape]":
-    """The module as layers of ours, and the shape of an output; none if something in it is not known."""
-    sample = task._prepared(task.inputs[:1])
-    if sample.dtype != torch.float32 or any(_changed(layer) for layer in module.modules()):
+def _trains_plainly(network: Network) -> bool:
+    """Whether preparation and augmentation are fedsum's own, and the loss is the mean cross entropy of labels."""
+    if not _prepares_plainly(network) or type(network.augment) not in (NoneType, Augment):
+        return False
+    loss = network.loss
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = (loss.weight, loss.label_smoothing, loss.reduction) == (None, 0.0, "mean")
+        plain = plain and type(loss) is nn.CrossEntropyLoss and not _modified(loss)
+    else:
+        plain = loss is F.cross_entropy
+    # torch may leave negative labels out of the mean.
+    labels = network.targets.dim() == 1 and network.targets.dtype == torch.int64
+    return plain and labels and int(network.targets.min()) >= 0
+
+
+def _prepares_plainly(network: Network) -> bool:
+    return type(network.prepare) in (NoneType, Standardize)
+
+
+def _samples(
+    network: Network, layers: "list[Layer]", cache: TaskCache
+) -> "Callable[[Tensor], tuple[Tensor | PaddedImages, Tensor]]":
+    """The samples of a batch. If a convolution is first and all images fit in memory, they are converted only once."""
+    images = None if network.augment is not None else _converted(network, network.inputs, layers, cache)
+    if images is None:
+        return network.samples
+    return lambda batch: (images.select(batch), network.targets[batch])
+
+
+def _converted(network: Network, inputs: Tensor, layers: "list[Layer]", cache: TaskCache) -> "PaddedImages | None":
+    """All inputs of a set in the layout of convolutions; None if no convolution is first, or they do not fit."""
+    from .conv_pool import PaddedImages
+    from .layers import Convolutions
+
+    # A user's preparation may treat a batch in another way than a whole set.
+    if not _prepares_plainly(network) or not isinstance(layers[0], Convolutions):
+        return None
+    images: PaddedImages
+    for converted_inputs, images in cache.image_sets:
+        if converted_inputs is inputs:
+            return images
+    free, _ = torch.cuda.mem_get_info(network.device)
+    # Prepared images are float32 until they are converted.
+    if inputs.numel() * network.dtype.itemsize > _IMAGES_SHARE * free:
+        return None
+    images = PaddedImages.of_set(network.prepared(inputs))
+    cache.image_sets.append((inputs, images))
+    return images
+
+
+def _layers(network: Network, module: nn.Module) -> "tuple[list[Layer], Shape]":
+    """The module as layers of ours, and the shape of an output; no layers if one of them is not supported."""
+    sample = network.prepared(network.inputs[:1])
+    if sample.dtype != torch.float32 or any(_modified(layer) for layer in module.modules()):
         return [], ()
-    # Weights that are shared or not trained are not in x under every name.
-    if {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(task._names):
+    # x does not hold frozen parameters, and holds shared ones under one name only.
+    if {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(network.names):
         return [], ()
-    layers, shape = _known(module, tuple(sample.shape[1:]))
-    # Nor is anything trained that no layer of ours has.
-    return (layers, shape) if {name for layer in layers for name in layer.names} == set(task._names) else ([], ())
+    layers, shape = _supported(module, tuple(sample.shape[1:]))
+    # Every trained parameter must belong to one of our layers.
+    return (layers, shape) if {name for layer in layers for name in layer.names} == set(network.names) else ([], ())
 
 
-def _changed(layer: nn.Module) -> bool:
-    """Whether someone made it do other things than its class does: hooks, pruning, a forward of its own."""
+def _modified(layer: nn.Module) -> bool:
+    """Whether the layer computes something else than its class does: hooks, pruning, or its own forward."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)
 
 
-def _known(network: nn.Module, shape: "Shape") -> "tuple[list[Layer], Shape]":
-    """What a cohort's samples, [C, B, *shape], go through; nothing unless some of it is a convolution we know."""
+def _supported(network: nn.Module, shape: Shape) -> "tuple[list[Layer], Shape]":
+    """The layers of a sequential network for samples of that shape, [C, B, *shape], at least one a convolution."""
     if type(network) is not nn.Sequential:
         return [], ()
     from .layers import Activation, Convolutions, Flatten, Product
 
-    rest = list(network._modules.items())  # named_children() leaves out one that comes twice
+    rest = list(network._modules.items())  # named_children() leaves out repeated modules
     layers: list[Layer] = []
     while rest:
         blocks = []
-        while rest and (found := _block(rest, shape)):
-            block, shape, rest = found
+        while rest and (match := _block(rest, shape)):
+            block, shape, rest = match
             blocks.append(block)
         if blocks:
             layers.append(Convolutions(tuple(blocks)))
@@ -209,23 +205,23 @@ def _known(network: nn.Module, shape: "Shape") -> "tuple[list[Layer], Shape]":
     return (layers, shape) if any(isinstance(layer, Convolutions) for layer in layers) else ([], ())
 
 
-def _activation(rest: "_Modules") -> "tuple[bool, float, _Modules]":
-    """ReLU and dropout at the head of the modules, one of each at most, and what is left."""
+def _activation(rest: _NamedModules) -> tuple[bool, float, _NamedModules]:
+    """ReLU and dropout at the head of the modules, at most one of each, and the modules after them."""
     relu, drop = False, None
     while rest:
         module = rest[0][1]
         if type(module) is nn.ReLU and not relu:
             relu = True
         elif type(module) is nn.Dropout and drop is None:
-            drop = _p(module)
+            drop = _drop_probability(module)
         else:
             break
         rest = rest[1:]
     return relu, drop or 0.0, rest
 
 
-def _block(modules: "_Modules", shape: "Shape") -> "tuple[Convolution, Shape, _Modules] | None":
-    """Convolution, dropout or none, ReLU, pool at the head of the modules, and what is left."""
+def _block(modules: _NamedModules, shape: Shape) -> "tuple[Convolution, Shape, _NamedModules] | None":
+    """Convolution, optional dropout, ReLU and pool at the head of the modules, and the modules after them."""
     from .layers import Convolution
 
     (name, conv), *rest = modules
@@ -235,13 +231,13 @@ def _block(modules: "_Modules", shape: "Shape") -> "tuple[Convolution, Shape, _M
     plain = plain and conv.padding == (1, 1) and conv.padding_mode == "zeros" and conv.bias is not None
     fits = (
         conv.in_channels == shape[0]
-        and max(conv.in_channels, conv.out_channels) <= _MOST_CHANNELS
+        and max(conv.in_channels, conv.out_channels) <= _MAX_CHANNELS
         and shape[1] % 2 == 0
         and shape[2] % 2 == 0
     )
     drop = 0.0
     if rest and type(rest[0][1]) is nn.Dropout:
-        drop, rest = _p(rest[0][1]), rest[1:]
+        drop, rest = _drop_probability(rest[0][1]), rest[1:]
     if not (plain and fits and drop < 1 and len(rest) >= 2) or type(rest[0][1]) is not nn.ReLU:
         return None
     pool = rest[1][1]
@@ -254,9 +250,5 @@ def _block(modules: "_Modules", shape: "Shape") -> "tuple[Convolution, Shape, _M
     return Convolution(name, drop), (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
 
 
-def _p(dropout: nn.Dropout) -> float:
+def _drop_probability(dropout: nn.Dropout) -> float:
     return dropout.p if dropout.training else 0.0
-
-
-Shape = tuple[int, ...]
-_Modules = list[tuple[str, nn.Module]]

@@ -1,0 +1,68 @@
+"""A task's network as a record: what an engine needs to compute it with kernels of its own."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .transforms import Augment
+
+Loss = Callable[[Any, Tensor], Tensor]
+Prepare = Callable[[Tensor, torch.dtype], Tensor]
+Outputs = Callable[[Tensor, Tensor], Iterable[tuple[slice, Any]]]
+"""from x and all inputs of a set, before preparation: chunk by chunk, the samples and the network's outputs for them"""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The parts of a task from which an engine can compute the task's own gradients and evaluations.
+
+    Functions are the task's methods, for the parts of the work that an engine leaves to the task.
+    """
+
+    training: nn.Module | None
+    """the module in training mode; None if the task overrides a step of training"""
+    evaluation: nn.Module | None
+    """the module in evaluation mode; None if the task overrides a step of evaluation"""
+    names: tuple[str, ...]
+    """of the trained parameters, in their order in x"""
+    shapes: tuple[torch.Size, ...]
+    """of the trained parameters"""
+    loss: Loss
+    prepare: Prepare | None
+    augment: Augment | None
+    inputs: Tensor
+    """all training samples, before preparation"""
+    targets: Tensor
+    scale: Tensor | None
+    """factor of each client's gradient, [N]; None if all are 1"""
+    device: torch.device
+    dtype: torch.dtype
+    samples: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """prepared inputs and targets of a batch"""
+    prepared: Callable[[Tensor], Tensor]
+    """inputs as the module takes them"""
+    chunks: Callable[[int, int], Iterator[slice]]
+    """slices of a set, from its number of samples and the activations held at a time, in sizes of the input"""
+    outputs: Outputs
+    """of the evaluation module"""
+    evaluate: Callable[[Tensor, Outputs], dict[str, float]]
+    """the task's metrics at x, computed from given outputs"""
+
+    def parameters(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Stacked flat vectors [C, d] as parameters by name, [C, *shape]."""
+        pieces = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=1)
+        named = zip(self.names, pieces, self.shapes, strict=True)
+        return {name: piece.view(len(piece), *shape) for name, piece, shape in named}
+
+
+def network_of(task: object) -> Network | None:
+    """The network of a task whose class defines `as_network`; None for every other task.
+
+    The class is asked, not the object: a wrapper that forwards attributes is not mistaken for the task inside it.
+    """
+    as_network = getattr(type(task), "as_network", None)
+    network: Network | None = None if as_network is None else as_network(task)
+    return network
