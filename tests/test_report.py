@@ -471,8 +471,8 @@ def test_page_says_what_it_leaves_out(tmp_path, monkeypatch):
     held = payload([trace, own, negative], "left out")
     assert "an existing .csv" in next(each for each in held["participation"] if each["schedule"] == "Trace")["skipped"]
     skipped = {each["title"]: each["skipped"] for each in held["data"]}
-    assert skipped["MNIST"] == "mnist is not on this machine."
-    assert skipped["quadratic"] == "quadratic is not on this machine."
+    assert skipped["MNIST"] == "mnist has no image data on this machine."
+    assert skipped["quadratic"] == "quadratic has no image data on this machine."
     assert "alpha = -1.0" in skipped["digits"]
     assert [run["columns"]["test_accuracy"] for run in held["runs"] if run["folder"] == own.folder.name] == [
         [None, None, 0.5]

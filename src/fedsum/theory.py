@@ -1,11 +1,13 @@
 """Theorem 1 of the paper, its corollary, and the delay lemmas.
 
-Symbols: L smoothness, sigma gradient noise (E||g - grad f_i||^2 <= sigma^2), N clients, K local steps, T rounds,
-Delta_f = f(x0) - f*, F_0 = (1/N) sum_i ||grad f_i(x0)||^2, tau_max and tau_avg the delays.
+Symbols: L smoothness, sigma gradient noise (E||g - grad f_i||^2 <= sigma^2), N clients, S active clients per round,
+delta the least probability that a client is active, K local steps, T rounds, eta_l and eta_g the local and global
+learning rates, Delta_f = f(x0) - f*, F_0 = (1/N) sum_i ||grad f_i(x0)||^2. tau_t is the longest any client has been
+away in round t, in rounds; tau_max and tau_avg are its maximum and its mean over the rounds.
 
-Where the main text (1 + tau_avg) and the appendix that proves it (max{1, tau_avg}) differ, the appendix
-stands. With full participation tau_max = 0, and max{1, tau_max} is used in its place: printed literally, eta_g
-would be infinite and the bound 0.
+The main text has 1 + tau_avg where the appendix, which has the proof, has max{1, tau_avg}; this module follows the
+appendix. With full participation tau_max = 0, and max{1, tau_max} is used in its place: with the printed formula,
+eta_g would be infinite and the bound 0.
 """
 
 import math
@@ -15,6 +17,8 @@ from .base.checks import InputError, integer, probability, real
 
 
 class Rates(NamedTuple):
+    """Learning rates."""
+
     eta_l: float
     """local learning rate"""
     eta_g: float
@@ -27,7 +31,7 @@ def learning_rates(
     """Theorem 1's learning rates for FedSUM-B, FedSUM and FedSUM-CR.
 
     eta_g = 1/sqrt(tau_max), eta_l = min{ 1/(10 sqrt(tau_max) K L),
-    sqrt(N tau_max Delta_f) / sqrt(max{1, tau_avg} K T L sigma^2) }; sigma = 0 means the first.
+    sqrt(N tau_max Delta_f) / sqrt(max{1, tau_avg} K T L sigma^2) }; the first term if sigma = 0.
 
     >>> learning_rates(L=1, sigma=0, N=100, K=10, T=2000, Delta_f=1, tau_max=25, tau_avg=16)
     Rates(eta_l=0.002, eta_g=0.2)
@@ -35,7 +39,7 @@ def learning_rates(
     _check(L=L, sigma=sigma, N=N, K=K, T=T, Delta_f=Delta_f, tau_max=tau_max, tau_avg=tau_avg)
     tau_max = max(1.0, tau_max)
     eta_l = 1 / (10 * math.sqrt(tau_max) * K * L)
-    # Delta_f = 0 starts at the optimum; the second rate would be 0, and nothing would be learned of it.
+    # Delta_f = 0 means that x0 is optimal. The second term would then be 0, a useless rate.
     if sigma > 0 and Delta_f > 0:
         eta_l = min(eta_l, math.sqrt(N * tau_max * Delta_f) / math.sqrt(max(1, tau_avg) * K * T * L * sigma**2))
     return Rates(eta_l=eta_l, eta_g=1 / math.sqrt(tau_max))
@@ -53,7 +57,7 @@ def bound(
     tau_max: float,
     tau_avg: float,
 ) -> float:
-    """Theorem 1's bound on (1/T) sum_t E||grad f(x^(t))||^2, for its own learning rates.
+    """Theorem 1's bound on (1/T) sum_t E||grad f(x^(t))||^2, for the theorem's learning rates.
 
     30 sqrt(max{1, tau_avg} L sigma^2 Delta_f) / sqrt(N K T) + 20 tau_max (L Delta_f + F_0) / T
 
@@ -69,14 +73,15 @@ def delay_bound(*, case: int, N: int, T: int, S: int | None = None, delta: float
     """The delay lemmas: a bound on E[tau_max] over T rounds for Cases 1-4 of section 2.
 
     Case 1 (uniform): 4N/S ln(NT); Case 2 (independent): 4/delta max{ln NT, ln 1/delta}; Case 3 (cyclic):
-    2N/S; Case 4 (reshuffled cyclic): 4N/S. The appendix swaps the names of Cases 3 and 4; section 2 stands.
+    2N/S; Case 4 (reshuffled cyclic): 4N/S. The appendix swaps the names of Cases 3 and 4; the names here are
+    section 2's.
 
     >>> delay_bound(case=3, N=100, T=2000, S=20)
     10.0
     """
     factor = {1: 4.0, 2: 4.0, 3: 2.0, 4: 4.0}
-    turn = _turn(case, N, S, delta)
-    return factor[case] * turn * _logarithm(case, N, T, delta)
+    interval = _interval(case, N, S, delta)
+    return factor[case] * interval * _logarithm(case, N, T, delta)
 
 
 def case_bound(
@@ -92,7 +97,7 @@ def case_bound(
     S: int | None = None,
     delta: float | None = None,
 ) -> float:
-    """The corollary: Theorem 1 with the delay lemmas put in, for Cases 1-4 of section 2.
+    """The corollary: Theorem 1 combined with the delay lemmas, for Cases 1-4 of section 2.
 
     60 sqrt(L sigma^2 Delta_f log) / sqrt(S K T) + 80 (L Delta_f + F_0) N log / (S T), with log = ln(NT) in
     Case 1, max{ln NT, ln 1/delta} in Case 2 (where delta N stands for S), and 1 in Cases 3 and 4. The paper
@@ -102,30 +107,31 @@ def case_bound(
     0.4
     """
     _check(L=L, sigma=sigma, N=N, K=K, T=T, Delta_f=Delta_f, F_0=F_0)
-    turn, log = _turn(case, N, S, delta), _logarithm(case, N, T, delta)
-    noise = 60 * math.sqrt(L * sigma**2 * Delta_f * log * turn) / math.sqrt(N * K * T)
-    return noise + 80 * (L * Delta_f + F_0) * turn * log / T
+    interval, log = _interval(case, N, S, delta), _logarithm(case, N, T, delta)
+    noise = 60 * math.sqrt(L * sigma**2 * Delta_f * log * interval) / math.sqrt(N * K * T)
+    return noise + 80 * (L * Delta_f + F_0) * interval * log / T
 
 
-def _turn(case: int, N: int, S: int | None, delta: float | None) -> float:
-    """How many rounds a client waits for its turn on average, at most: N/S, or 1/delta."""
+def _interval(case: int, N: int, S: int | None, delta: float | None) -> float:
+    """A bound on the mean number of rounds from one active round of a client to the next: N/S, or 1/delta."""
     integer("case", case, low=1, high=4)
     integer("N", N, low=1)
     if case == 2:
         if delta is None:
-            raise InputError("delta", None, "Case 2 needs the least probability of taking part, in (0, 1]")
+            raise InputError("delta", None, "Case 2 needs the least probability that a client is active, in (0, 1]")
         return 1 / probability("delta", delta)
     if S is None:
-        raise InputError("S", None, f"Case {case} needs the number of active clients a round")
+        raise InputError("S", None, f"Case {case} needs the number of active clients per round")
     return int(N) / integer("S", S, low=1, high=N, high_name="N")
 
 
 def _logarithm(case: int, N: int, T: int, delta: float | None) -> float:
-    both = int(N) * integer("T", T, low=1)
+    """The logarithmic factor of the delay lemma: ln NT in Case 1, max{ln NT, ln 1/delta} in Case 2, else 1."""
+    NT = int(N) * integer("T", T, low=1)
     if case == 1:
-        return math.log(both)
+        return math.log(NT)
     if case == 2 and delta is not None:
-        return max(math.log(both), math.log(1 / delta))
+        return max(math.log(NT), math.log(1 / delta))
     return 1.0
 
 

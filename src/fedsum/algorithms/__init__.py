@@ -1,4 +1,4 @@
-"""The FedSUM family and its baselines, one file each; `base` is the interface they share."""
+"""The FedSUM family and its baselines, one file per algorithm; `base` is their common interface."""
 
 from .base import Algorithm, LocalPlan, Message, Round, State
 from .card import Card, Traffic, card, count

@@ -1,11 +1,14 @@
-"""What an algorithm is: pure functions on flat vectors around one shared local loop.
+"""The algorithm interface: pure functions on flat vectors around one shared local loop.
 
     server --downlink--> message --plan--> LocalPlan --[engine: K gradients]--> G
     server <---merge---- total of contributions <--digest-- uplink <--report---- G
 
-Every function is written with broadcasting, so that a client's state may be the vectors `[d]` and scalars
-`[]` of one client on its own machine, or the `[S, d]` and `[S]` of a whole cohort in the simulator. State
-and messages are plain dicts of named tensors: they serialise, checkpoint and get counted without more code.
+Symbols: x the server's model, x0 the initial model, N clients, K local steps, eta_l and eta_g the local and global
+learning rates, S_t the active clients of round t, G_i the mean of client i's K gradients in a round.
+
+Every function is written with broadcasting. The same code serves one client on its own machine (vectors `[d]`,
+scalars `[]`) and a stacked cohort of S clients in the simulator (`[S, d]` and `[S]`). State and messages are plain
+dicts of named tensors, so that they are serialised, checkpointed and counted without further code.
 """
 
 from abc import ABC, abstractmethod
@@ -20,10 +23,10 @@ Message = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Round:
-    """What everyone knows in a round."""
+    """The constants of a round, known to the server and to every client."""
 
     t: int
-    """the round, from 0"""
+    """the round, counted from 0"""
     N: int
     """clients in the federation, active or not"""
     K: int
@@ -35,7 +38,7 @@ class Round:
 
     @property
     def stride(self) -> float:
-        """eta_g * eta_l * K: how far the server goes along a mean gradient."""
+        """eta_g * eta_l * K: the length of the server's step along a mean gradient."""
         return self.eta_g * self.eta_l * self.K
 
 
@@ -49,15 +52,14 @@ class LocalPlan:
 
 
 class Algorithm(ABC):
-    """The interface: override what differs from plain local SGD on the server's model.
+    """The interface: override the methods that differ from plain local SGD on the server's model.
 
-    `report` and `merge` have no default, since they are the algorithm. An algorithm whose server remembers
-    something of each client overrides `init_row` and `digest`; one that speaks to its clients after the
-    merge overrides `farewell` and `receive`.
+    `report` and `merge` have no default. An algorithm with server memory per client overrides `init_row` and
+    `digest`. An algorithm that sends a message after the merge overrides `farewell` and `receive`.
     """
 
     label: ClassVar[str]
-    """what the algorithm is called wherever a person reads it; the class's name unless the class says otherwise"""
+    """the algorithm's name in figures, tables and messages; default: the name of the class"""
     eval_model: ClassVar[Literal["server", "clients"]] = "server"
     """which model is evaluated by default: the server's, or the mean of all N clients' `x`"""
 
@@ -67,6 +69,7 @@ class Algorithm(ABC):
             cls.label = cls.__name__
 
     def init_server(self, x0: Tensor, first: Round) -> State:
+        """The server's state before the first round, `first`."""
         return {"x": x0}
 
     def init_client(self, x0: Tensor) -> State:
@@ -78,38 +81,39 @@ class Algorithm(ABC):
         return {}
 
     def downlink(self, server: State, now: Round) -> Message:
-        """What every active client is sent."""
+        """The message to every active client at the start of the round."""
         return {"x": server["x"]}
 
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
+        """The client's K local steps."""
         return LocalPlan(start=down["x"], step=now.eta_l)
 
     @abstractmethod
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
-        """From the mean gradient G of the K steps: what goes up, and the client's next state."""
+        """The uplink message and the client's next state, given the mean gradient G of the K steps."""
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
-        """What an uplink contributes to the sum, given the server's memory `row` of that client."""
+        """The client's contribution to the sum and its next `row`, the server's memory of that client."""
         return uplink, row
 
     @abstractmethod
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
-        """The server's step, given the contributions summed over the m active clients (m may be 0)."""
+        """The server's next state, given the sum of the contributions of the m active clients (m may be 0)."""
 
     def farewell(self, server: State, now: Round) -> Message:
-        """What the active clients are sent after the merge."""
+        """The message to every active client after the merge."""
         return {}
 
     def receive(self, client: State, message: Message, now: Round) -> State:
-        """A client's state after the message that follows the merge."""
+        """The client's state after it received the `farewell` message."""
         return client
 
     @property
     def summable(self) -> bool:
-        """Whether uplinks may be summed on their way: exactly if the server digests none of them singly."""
+        """Whether uplinks may be summed before they reach the server: true if `digest` is not overridden."""
         return type(self).digest is Algorithm.digest
 
     @property
     def name(self) -> str:
-        """What files call the algorithm."""
+        """The algorithm's name in files."""
         return type(self).__name__

@@ -1,4 +1,4 @@
-"""What an algorithm sends and keeps, read off its own messages."""
+"""The messages and state of an algorithm, measured on its own functions."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .base import Algorithm, Message, Round, State
 
 @dataclass(frozen=True)
 class Traffic:
-    """A message's size: model-sized vectors, and bytes with everything."""
+    """The size of a message: the number of model-sized vectors, and the bytes of all its tensors."""
 
     vectors: int = 0
     bytes: int = 0
@@ -37,12 +37,12 @@ def count(message: Message, *, stacked: bool = False) -> Traffic:
 
 @dataclass(frozen=True)
 class Card:
-    """Names of what goes over the wire and of what is kept; a vector's name is plain, a scalar's in brackets."""
+    """The tensors that an algorithm sends and stores, by name; the names of scalars are in parentheses."""
 
     name: str
-    """what files call the algorithm"""
+    """the algorithm's name in files"""
     label: str
-    """what people call it"""
+    """the algorithm's name in figures, tables and messages"""
     down: tuple[str, ...]
     up: tuple[str, ...]
     vectors_down: int
@@ -50,13 +50,13 @@ class Card:
     client_state: tuple[str, ...]
     server_state: tuple[str, ...]
     server_memory: tuple[str, ...]
-    """what the server keeps for each client"""
+    """the server's memory per client"""
     summable: bool
-    """whether uplinks may be summed before the server sees them"""
+    """whether uplinks may be summed before they reach the server"""
 
 
 def card(algorithm: Algorithm) -> Card:
-    """Sends a probe through one round of `algorithm` and counts.
+    """Runs one round of `algorithm` with one client and a model of two parameters, and counts its messages.
 
     >>> from fedsum.algorithms import FedSUMCR
     >>> card(FedSUMCR()).down

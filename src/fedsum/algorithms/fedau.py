@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..base.checks import integer, keep
+from ..base.checks import integer, set_fields
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 
@@ -13,12 +13,14 @@ class FedAU(Algorithm):
 
         x -= eta_g eta_l K * (1/N) sum_{S_t} w_i G_i
 
-    w_i is the mean of client i's recorded intervals, 1 while there is none. An interval ends when the client
-    takes part (used from then on), or when the client was away for `cutoff` rounds. Those follow from the
-    client's last round, so absent clients cost nothing. An empty round does nothing. One vector down, one up.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    w_i: the mean of client i's recorded intervals, or 1 before the first. An interval ends when the client is
+    active; it is used from the client's next active round on. An interval also ends when the client has been away
+    for `cutoff` rounds. Intervals are computed from the client's last active round, so absent clients cost nothing.
+    An empty round (no active clients) changes nothing. One vector down, one up.
 
     Args:
-      cutoff: K in the FedAU paper, 50 there too.
+      cutoff: the longest interval, in rounds; K in the FedAU paper, which also uses 50.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -29,7 +31,7 @@ class FedAU(Algorithm):
     cutoff: int = 50
 
     def __post_init__(self) -> None:
-        keep(self, cutoff=integer("cutoff", self.cutoff, low=1))
+        set_fields(self, cutoff=integer("cutoff", self.cutoff, low=1))
 
     def init_row(self, x0: Tensor) -> State:
         def scalar(value: int) -> Tensor:
@@ -41,14 +43,14 @@ class FedAU(Algorithm):
         return {"G": G}, {}
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
-        G, away = uplink["G"], now.t - row["last"] - 1
-        full = away // self.cutoff
-        count, total = row["count"] + full, row["sum"] + full * self.cutoff
+        G, missed = uplink["G"], now.t - row["last"] - 1
+        cutoffs = missed // self.cutoff
+        count, total = row["count"] + cutoffs, row["sum"] + cutoffs * self.cutoff
         w = torch.where(count > 0, total.double() / count.clamp(min=1), 1.0)
         return {"wG": w.to(G.dtype)[..., None] * G}, {
-            "last": torch.full_like(away, now.t),
+            "last": torch.full_like(missed, now.t),
             "count": count + 1,
-            "sum": total + away % self.cutoff + 1,
+            "sum": total + missed % self.cutoff + 1,
         }
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:

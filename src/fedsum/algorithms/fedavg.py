@@ -11,7 +11,9 @@ class FedAvg(Algorithm):
 
         x -= eta_g eta_l K * mean_{S_t} G_i
 
-    Biased towards clients that show up often. An empty round does nothing. One vector down, one up.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
+    down, one up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..base.checks import keep, real
+from ..base.checks import real, set_fields
 from .base import Algorithm, LocalPlan, Message, Round, State
 
 
@@ -12,17 +12,19 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedAWE(Algorithm):
     """FedAWE (Xiang et al., 2024): adaptive weighting by echoing, implicit gossiping.
 
-    A client starts from its own stale model and echoes its update once for every round it was away:
+    A client starts from its own stale model x_i and multiplies ("echoes") its update by t - last_i, the number of
+    rounds since it was last active:
 
         x_i' = x_i - eta_g (t - last_i) eta_l K G_i;   x = mean_{S_t} x_i';   x_i <- x for S_t
 
-    The new x is sent to the active clients after the merge. An empty round does nothing but lengthen the
-    gaps. One vector down, one up. The authors evaluate the mean of all N clients' models, and so does the
-    simulator by default.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    The new x is sent to the active clients after the merge. An empty round (no active clients) changes no model; the
+    gaps t - last_i grow. One vector down, one up. The authors evaluate the mean of all N clients' models, and so does
+    the simulator by default.
 
     Args:
-      clip: largest norm of the aggregated echoed update (the authors' code uses 0.5, their Algorithm 1 has
-        none). With it a client sends x_i and its echoed update, two vectors up.
+      clip: largest norm of the aggregated echoed update. The authors' code uses 0.5; their Algorithm 1 does not
+        clip. With `clip`, a client sends x_i and its echoed update: two vectors up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -36,7 +38,7 @@ class FedAWE(Algorithm):
 
     def __post_init__(self) -> None:
         if self.clip is not None:
-            keep(self, clip=real("clip", self.clip, above=0))
+            set_fields(self, clip=real("clip", self.clip, above=0))
 
     def init_client(self, x0: Tensor) -> State:
         return {"x": x0, "last": torch.tensor(-1, device=x0.device)}
@@ -48,8 +50,8 @@ class FedAWE(Algorithm):
         return LocalPlan(start=client["x"], step=now.eta_l)
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
-        away = (now.t - client["last"]).to(G.dtype)[..., None]
-        echo = away * (now.eta_l * now.K) * G
+        gap = (now.t - client["last"]).to(G.dtype)[..., None]
+        echo = gap * (now.eta_l * now.K) * G
         if self.clip is None:
             return {"x": client["x"] - now.eta_g * echo}, client
         return {"x": client["x"], "echo": echo}, client

@@ -10,12 +10,13 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedSUM(Algorithm):
     """FedSUM, the standard version with local updates (Algorithm 2 of the FedSUM paper).
 
-    Local steps of length eta_l/N along g + (y - h_i): the client's own gradient, and everybody else's
-    latest. A client sends the change of its mean gradient:
+    Local steps have length eta_l/N and go along g + (y - h_i): the client's own gradient g plus the sum of all other
+    clients' latest mean gradients. h_i is client i's latest mean gradient. A client sends its change:
 
         delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
-    so that y is always the sum of everybody's latest mean gradient. An empty round moves x along y.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
     Two vectors down, one up.
 
     >>> import fedsum

@@ -11,11 +11,13 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedSUMB(Algorithm):
     """FedSUM-B, the basic version without local updates (Algorithm 1 of the FedSUM paper).
 
-    All K mini-batch gradients are taken at x; a client sends the change of their mean:
+    A client takes all K mini-batch gradients at x. h_i is their mean in client i's last active round. A client sends
+    the change of the mean:
 
         delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
-    so that y is always the sum of everybody's latest mean gradient. An empty round moves x along y.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
     One vector down, one up.
 
     >>> import fedsum

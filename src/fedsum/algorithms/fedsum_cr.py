@@ -11,17 +11,19 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedSUMCR(Algorithm):
     """FedSUM-CR, the communication-reduced version (Algorithm 3 of the FedSUM paper).
 
-    FedSUM, with y replaced by its average since the client was last seen, which the client works out for
-    itself: z_i, the model it received then, minus x is the sum of eta_g eta_l(p) K/N * y^(p) over the rounds
-    p in between. The server keeps E, the running sum of those factors, and sends it with x (one scalar):
+    FedSUM with y, the sum of all clients' latest mean gradients, replaced by its average since client i was last
+    active. The client computes this average itself. Let z_i be the model that it received then: z_i - x is the sum of
+    eta_g eta_l(p) K/N * y^(p) over the rounds p since then. The server keeps E, the running sum of the factors
+    eta_g eta_l(p) K/N, and sends it with x (one scalar). E_i is the value received with z_i, h_i the client's latest
+    mean gradient:
 
         correction = (z_i - x) / (E - E_i) - h_i,   then z_i <- x, E_i <- E
 
-    This is exact for any schedule eta_l(t). The paper prints the divisor eta_g eta_l K/N * (t - a_i), the
-    same number for a constant rate only. One vector down, one up.
+    This is exact for any schedule eta_l(t). The paper prints the divisor eta_g eta_l K/N * (t - a_i), with a_i
+    client i's last active round. That is equal for a constant rate only. One vector down, one up.
 
     Args:
-      printed_average: the paper's literal formula, with the current eta_l and t - a_i.
+      printed_average: use the paper's literal formula, with the current eta_l and t - a_i.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -37,7 +39,7 @@ class FedSUMCR(Algorithm):
     def init_server(self, x0: Tensor, first: Round) -> State:
         server = {"x": x0, "y": torch.zeros_like(x0)}
         if not self.printed_average:
-            # The paper's round -1, which never moved x: without it a client met in round 0 had 0/0.
+            # The paper's round -1, in which x does not move. Without it, a client active in round 0 would compute 0/0.
             server["E"] = torch.tensor(first.stride / first.N, dtype=torch.float64, device=x0.device)
         return server
 
@@ -54,19 +56,19 @@ class FedSUMCR(Algorithm):
 
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         x, h, z = down["x"], client["h"], client["z"]
-        # E grows without end while a one-round gap stays small: subtract in float64, then cast.
+        # E grows without bound while E - E_i may stay small: subtract in float64, then cast.
         printed = self.printed_average
-        since = now.stride / now.N * (now.t - client["a"]).double() if printed else down["E"] - client["E"]
-        average = (z - x) / since.to(x.dtype)[..., None]
+        divisor = now.stride / now.N * (now.t - client["a"]).double() if printed else down["E"] - client["E"]
+        average = (z - x) / divisor.to(x.dtype)[..., None]
         return LocalPlan(start=x, step=now.eta_l / now.N, correction=average - h)
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
-        seen = {"h": G, "z": down["x"].expand_as(G)}
+        next_client = {"h": G, "z": down["x"].expand_as(G)}
         if self.printed_average:
-            seen["a"] = torch.full_like(client["a"], now.t)
+            next_client["a"] = torch.full_like(client["a"], now.t)
         else:
-            seen["E"] = down["E"].expand_as(client["E"])
-        return {"delta": G - client["h"]}, seen
+            next_client["E"] = down["E"].expand_as(client["E"])
+        return {"delta": G - client["h"]}, next_client
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         y = server["y"] + total["delta"]

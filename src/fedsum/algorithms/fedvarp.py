@@ -12,8 +12,9 @@ class FedVARP(Algorithm):
 
         v = ybar + mean_{S_t} (G_i - y_i);   x -= eta_g eta_l K * v;   y_i <- G_i,  ybar = (1/N) sum y_i
 
-    v uses the old y_i and ybar. ybar is kept, not recomputed. An empty round does nothing. One vector
-    down, one up.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    y_i: client i's latest mean gradient, in the server's memory. v uses the old y_i and ybar. The server updates ybar
+    instead of recomputing it. An empty round (no active clients) changes nothing. One vector down, one up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -12,8 +12,10 @@ class MIFA(Algorithm):
 
         memory_i <- G_i for S_t;   x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
 
-    The memory starts at zero and is divided by N, not by the clients seen; an empty round steps too. The
-    sum is kept, not recomputed: a client contributes the change of its memory. One vector down, one up.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    The memory starts at zero and is divided by N, not by the number of clients seen. An empty round (no active
+    clients) takes a step too. The server updates the sum instead of recomputing it: a client contributes the change
+    of its memory. One vector down, one up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

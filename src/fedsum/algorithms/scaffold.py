@@ -10,12 +10,14 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class SCAFFOLD(Algorithm):
     """SCAFFOLD, option II (Karimireddy et al., 2020), in the form that sends one vector up.
 
-    Local steps along g + (c - c_i), and with d_i = G_i - c_i:
+    Local steps go along g + (c - c_i): the client's gradient g, corrected by the control variates c of the server and
+    c_i of the client. With d_i = G_i - c_i:
 
         x -= eta_g eta_l K * (mean_{S_t} d_i + c);   c += (1/N) sum_{S_t} d_i;   c_i <- G_i
 
-    The iterates are those of the original, which sends two vectors up (SCALLION without compression, Huang
-    et al., 2023). An empty round does nothing. Two vectors down, one up.
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    The iterates are those of the original, which sends two vectors up (SCALLION without compression, Huang et al.,
+    2023). An empty round (no active clients) changes nothing. Two vectors down, one up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

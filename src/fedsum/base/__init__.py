@@ -1,1 +1,1 @@
-"""What every room may use: input checks, objects by name, keyed randomness, files written whole, metric names."""
+"""Shared by all rooms: input checks, registries, keyed randomness, atomic files, metric names."""

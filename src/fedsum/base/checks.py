@@ -1,4 +1,4 @@
-"""Bad input is refused at the door, in one line: the field, the value, and what would be accepted."""
+"""Input checks. Bad input raises an InputError of one line: the field, the value and what is accepted."""
 
 import difflib
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something the caller gave cannot be used; the message is one line, fit to be shown as it is."""
+    """A value from the caller is not accepted. The message is one line that can be shown to the user unchanged."""
 
     def __init__(self, field: str, value: object, accepted: str) -> None:
         super().__init__(f"{field} = {short(value)}: {accepted}")
@@ -18,22 +18,23 @@ class InputError(ValueError):
 
 
 def short(value: object) -> str:
+    """The repr of `value` on one line, cut to 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to say after an unknown name: the nearest match, and all there is.
+def nearest(name: str, accepted: Iterable[str]) -> str:
+    """The end of an error message on an unknown name: the nearest accepted name, and all accepted names.
 
     >>> nearest("unifrom", ["uniform", "cyclic"])
     "did you mean 'uniform'? known: cyclic, uniform"
     """
-    names = sorted(known)
+    names = sorted(accepted)
     if not names:
-        return "there is none"
-    lower = {k.lower(): k for k in names}
-    close = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.5)
-    hint = f"did you mean {lower[close[0]]!r}? " if close else ""
+        return "no names to choose from"
+    by_lower = {accepted_name.lower(): accepted_name for accepted_name in names}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5)
+    hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     return f"{hint}known: {', '.join(names)}"
 
 
@@ -70,7 +71,7 @@ def real(field: str, value: Any, *, above: float | None = None, low: float | Non
 
 
 def probability(field: str, value: Any, *, zero: bool = False, one: bool = True) -> float:
-    """A probability in (0, 1]; `zero` admits 0 too, `one=False` leaves 1 out."""
+    """A probability in (0, 1]; `zero=True` also accepts 0, `one=False` rejects 1."""
     accepted = f"a probability in {'[' if zero else '('}0, 1{']' if one else ')'}"
     number = _float(field, value, accepted)
     if not (0 < number < 1 or (zero and number == 0) or (one and number == 1)):
@@ -91,7 +92,7 @@ def seed(value: Any) -> int:
     return integer("seed", value, low=0, high=2**64 - 1)
 
 
-def keep(record: object, **checked: object) -> None:
-    """Puts checked values back into a frozen record, in plain Python types: numpy's overflow."""
+def set_fields(record: object, **checked: object) -> None:
+    """Sets fields of a frozen dataclass to checked values, as Python numbers, because NumPy integers overflow."""
     for name, value in checked.items():
         object.__setattr__(record, name, value)

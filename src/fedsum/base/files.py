@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens on the way."""
+"""Atomic files: after a crash, a file is complete or absent."""
 
 import os
 import secrets
@@ -9,31 +9,33 @@ from pathlib import Path
 
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`: on the disk and moved there at the end, gone if anything goes wrong.
+    """A temporary path in the folder of `path`. At the end the file is flushed to disk and renamed to `path`.
+
+    If the block raises, the temporary file is deleted.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with written_whole(folder / "note.txt") as part:
     ...     _ = part.write_text("whole")
-    >>> [found.name for found in folder.iterdir()]
+    >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
     path = Path(path)
-    # A name of its own for each writer, so that two at once do not mix; the suffix stays last: writers choose
-    # their format by it.
+    # Each writer has its own name, so that two concurrent writers do not mix. The suffix stays last, because
+    # libraries choose the format by it.
     part = path.with_name(f".{path.stem}.{secrets.token_hex(8)}.part{path.suffix}")
     try:
         yield part
         flush(part)
         part.replace(path)
-        flush(path.parent)  # the new name itself is only safe once its folder is
+        flush(path.parent)  # the new name is durable only after its folder is flushed
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Waits until a file or folder lies on the disk."""
+    """Waits until a file or folder is on disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -42,6 +44,6 @@ def flush(path: Path) -> None:
 
 
 def sweep_up(folder: Path) -> None:
-    """Removes what writers that were killed left in a folder; for whoever alone writes there."""
+    """Deletes the temporary files that killed writers left in `folder`; only for the folder's single writer."""
     for part in folder.glob(".*.part*"):
         part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Metrics: what they are called where people read them, which direction is better, and what a final value is."""
+"""Metrics: their labels in figures and tables, which direction is better, and the definition of a final value."""
 
 import math
 import statistics
@@ -20,13 +20,17 @@ LABELS = {
 }
 
 FINAL_ROUNDS = 50
-"""a final value is the mean over the last 50 rounds: a single round says little where accuracy jumps"""
+"""a final value is the mean over the last 50 rounds, because the accuracy of a single round is noisy"""
 
 
 def final_value(by_round: Mapping[int, float], last: int = FINAL_ROUNDS) -> float:
-    """The mean over the evaluations of the last `last` rounds; NaN if there is none.
+    """The mean over the evaluations of the last `last` rounds; NaN without evaluations.
 
-    The initial model, round 0, is no result and does not count, however short the run is.
+    Round 0, the initial model, never counts, not even in a run shorter than `last` rounds.
+
+    Args:
+      by_round: the metric's values, by the number of rounds done.
+      last: the number of rounds.
 
     >>> final_value({0: 0.1, 50: 0.7, 100: 0.8})
     0.8

@@ -1,4 +1,4 @@
-"""Values as the plain types that TOML has."""
+"""Values as plain TOML types."""
 
 import hashlib
 import json
@@ -9,14 +9,14 @@ import numpy as np
 from torch import Tensor
 
 Table = dict[str, Any]
-"""what a TOML file holds"""
+"""a TOML table"""
 DIGEST = "sha256"
 _MOST_NUMBERS = 10_000
-"""that are written into a file; beyond it a digest stands for them"""
+"""the most numbers of one value that a file holds; a longer value is replaced by its digest"""
 
 
 def plain(value: Any, rounds: int) -> Any:
-    """`value` in types that TOML has; a function of the round by its values over so many rounds.
+    """`value` in TOML types; a function of the round becomes the list of its values over `rounds` rounds.
 
     >>> plain({"p": lambda t: 0.5 / (t + 1), "n": np.int64(3)}, rounds=2)
     {'p': {'name': 'PerRound', 'values': [0.5, 0.25]}, 'n': 3}
@@ -41,11 +41,11 @@ def plain(value: Any, rounds: int) -> Any:
     return repr(value)
 
 
-def bounded(written: Any, values: Any) -> Any:
-    """`written`, or a digest of its values if they are too many for a file."""
-    return written if json.dumps(values).count(",") < _MOST_NUMBERS else {DIGEST: sha256(values)}
+def bounded(value: Any, numbers: Any) -> Any:
+    """`value`, or the digest of its `numbers` if they are too many for a file."""
+    return value if json.dumps(numbers).count(",") < _MOST_NUMBERS else {DIGEST: sha256(numbers)}
 
 
 def sha256(values: Any) -> str:
-    """Of plain values."""
+    """The SHA-256 digest of plain values."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The paper's experiments and some beyond it, one sweep file each: data, not code."""
+"""The paper's experiments and further experiments, one sweep file per experiment."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from .demo import DEMOS
 
 __all__ = ["DEMOS", "EXPERIMENTS", "experiment"]
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _BASE = "paper"
 FIGURE, SMALL = "figure", "small"
-EXPERIMENTS = sorted(path.stem for path in _HERE.glob("*.toml") if path.stem != _BASE)
+EXPERIMENTS = sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _BASE)
 
 
 def experiment(name: str, scale: str = "full") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sweep of that experiment, and what its figure is like.
+    """The sweep of an experiment and the options of its figure; `scale` is "full" or "small".
 
     >>> sweep, figure = experiment("bias")
     >>> sweep["sweep"]["algorithm"], figure["title"]
@@ -26,6 +26,6 @@ def experiment(name: str, scale: str = "full") -> tuple[dict[str, Any], dict[str
         raise InputError("experiment", name, nearest(name, EXPERIMENTS))
     if scale not in ("full", SMALL):
         raise InputError("scale", scale, "'full' or 'small'")
-    table = read_settings(_HERE / f"{name}.toml")
+    table = read_settings(_FOLDER / f"{name}.toml")
     small, figure = table.pop(SMALL), table.pop(FIGURE)
     return (overlaid(table, small) if scale == SMALL else table), figure

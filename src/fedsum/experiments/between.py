@@ -1,4 +1,4 @@
-"""Half FedSUM, half SCAFFOLD: which half makes the difference."""
+"""Hybrids of FedSUM and SCAFFOLD, to find which of their two differences matters."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,22 @@ from torch import Tensor
 from ..algorithms import SCAFFOLD, LocalPlan, Message, Round, State
 from ..base.checks import InputError
 
-_ENDS = ("FedSUM", "SCAFFOLD")
+_METHODS = ("FedSUM", "SCAFFOLD")
 
 
 @dataclass(frozen=True)
 class Between(SCAFFOLD):
-    """The two methods keep the same memory, y = N c, and differ in two places only; here each is chosen by itself.
+    """FedSUM or SCAFFOLD, chosen separately for the local steps and for the server's step.
+
+    The two methods store the same vectors (FedSUM's y is N c, its h_i is c_i) and differ only in these two steps. c and
+    c_i are SCAFFOLD's control variates, g a local gradient, S_t the active clients of round t, S = |S_t|, and
+    d_i = G_i - c_i with G_i the mean of client i's K gradients.
 
     Args:
-      steps: local steps, of length eta_l/N along g + N c - c_i ("FedSUM") or eta_l along g + c - c_i ("SCAFFOLD").
-      server: the server's step, along c as it is after the round ("FedSUM"), where what is new counts 1/N, or along
-        mean_{S_t} d_i + c as it was before ("SCAFFOLD"), where it counts 1/S.
+      steps: local steps of length eta_l/N along g + N c - c_i ("FedSUM"), or of length eta_l along g + c - c_i
+        ("SCAFFOLD").
+      server: the server's step along the new c, in which each d_i has weight 1/N ("FedSUM"), or along
+        mean_{S_t} d_i + c with the old c, in which each d_i has weight 1/S ("SCAFFOLD").
     """
 
     steps: str
@@ -25,8 +30,8 @@ class Between(SCAFFOLD):
 
     def __post_init__(self) -> None:
         for field in ("steps", "server"):
-            if getattr(self, field) not in _ENDS:
-                raise InputError(field, getattr(self, field), " or ".join(map(repr, _ENDS)))
+            if getattr(self, field) not in _METHODS:
+                raise InputError(field, getattr(self, field), " or ".join(map(repr, _METHODS)))
 
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
         if self.steps == "SCAFFOLD":

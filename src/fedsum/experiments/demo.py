@@ -1,4 +1,4 @@
-"""The family in one picture: clients that disagree, some of them seldom there."""
+"""The demos: the FedSUM family and baselines on heterogeneous clients under biased participation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..training import History, RoundDone
 
 @dataclass(frozen=True)
 class Demo:
-    """One comparison: what is trained, by whom, and what to look at."""
+    """A comparison of algorithms on one task and one schedule."""
 
     title: str
     task: Callable[[], BaseTask]
@@ -25,10 +25,10 @@ class Demo:
     rounds: int
     options: dict[str, Any]
     columns: tuple[str, ...]
-    """metrics to draw; the last one is the one to watch"""
+    """the metrics to draw; the last one is the main metric"""
 
     def run(self, rounds: int, on_round: Callable[[str, RoundDone], None]) -> dict[str, History]:
-        """The runs by label."""
+        """Runs every algorithm for `rounds` rounds and returns the histories by label."""
         task = self.task()
         runs = {}
         for label, algorithm in self.algorithms.items():

@@ -1,4 +1,4 @@
-"""The figures of an experiment, drawn from its runs or from its data."""
+"""The figures of an experiment, drawn from its runs or from its partitions."""
 
 from pathlib import Path
 from typing import Any
@@ -20,44 +20,44 @@ from ..report import (
 from ..runs import expand
 
 _ZOOM = 160
-"""rounds of the paper's zoom, for runs that do not say"""
+"""rounds of the paper's zoomed figure, for runs without `eval_last`"""
 _FORMATS = ("png", "pdf")
 
 
 def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
-    """The paper's panels, as PNG and PDF, and the page."""
-    runs, drawn = read_runs(folder), []
-    # As many rounds as were evaluated one by one, in the paper 160.
+    """Draws the runs in `folder`: figures as PNG and PDF, and the HTML report. Returns the files."""
+    runs, files = read_runs(folder), []
+    # The last rounds, each of which was evaluated; 160 in the paper.
     zoom = max(run.config.get("eval_last", 0) for run in runs) or _ZOOM
-    ways: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
+    views: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
     tasks = sorted({run.config["task"]["name"] for run in runs})
-    for way, options in ways.items():
-        # A picture of all tasks may be too high to look at.
+    for view, options in views.items():
+        # One figure of all tasks may be too high.
         for task in tasks if figure.get("apart") == "task" and len(tasks) > 1 else [None]:
-            shown = [run for run in runs if task in (None, run.config["task"]["name"])]
-            picture = grid(shown, compare=figure.get("compare"), title=figure["title"], **options)
-            name = way if task is None else f"{way}-{task}"
-            drawn += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
-    # The command line may leave a single rate, or vary more than that: there is no such table then.
+            task_runs = [run for run in runs if task in (None, run.config["task"]["name"])]
+            picture = grid(task_runs, compare=figure.get("compare"), title=figure["title"], **options)
+            name = view if task is None else f"{view}-{task}"
+            files += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
+    # The table is None if options of the command line leave a single rate, or vary more than the rate.
     if figure.get("against") == "setting" and (table := settings(runs)) is not None:
         picture = against_setting(table, title=figure["title"])
-        drawn += [save(picture, folder / f"setting.{suffix}") for suffix in _FORMATS]
+        files += [save(picture, folder / f"setting.{suffix}") for suffix in _FORMATS]
     if figure.get("against") == "delay":
         table = delays(runs)
         with written_whole(folder / "delay.csv") as part:
             table.to_csv(part, index=False)
-        drawn += [save(against_delay(table, figure["title"]), folder / f"delay.{suffix}") for suffix in _FORMATS]
-    return [*drawn, write_page(folder, folder / "report.html")]
+        files += [save(against_delay(table, figure["title"]), folder / f"delay.{suffix}") for suffix in _FORMATS]
+    return [*files, write_page(folder, folder / "report.html")]
 
 
 def draw_partitions(table: Table, title: str, folder: Path) -> list[Path]:
-    """Samples per client and label of every task of a sweep: the heterogeneity figure."""
+    """Draws the heterogeneity figure: samples per client and label, one panel per task of a sweep."""
     counts = {}
     for run in expand(table, folder):
         fields, task = run.spec.task.fields, run.spec.task.make()
-        how = f"Dirichlet({fields['alpha']:g})" if fields["partition"] == "dirichlet" else fields["partition"]
-        partition: Any = task
-        counts[f"{NAMES.get(run.spec.task.name, run.spec.task.name)}, {how}"] = partition.partition.counts
+        split = f"Dirichlet({fields['alpha']:g})" if fields["partition"] == "dirichlet" else fields["partition"]
+        vision_task: Any = task
+        counts[f"{NAMES.get(run.spec.task.name, run.spec.task.name)}, {split}"] = vision_task.partition.counts
     folder.mkdir(parents=True, exist_ok=True)
     picture = bars(counts)
     picture.suptitle(title, fontsize=10)

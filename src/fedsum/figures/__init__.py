@@ -1,4 +1,4 @@
-"""Drawing from plain tables and arrays: what History, Partition and the report share. Nothing here reads a run."""
+"""Drawing from plain tables and arrays, for History, Partition and the report. Nothing here reads a run."""
 
 from .bars import label_colours, stacked_bars
 from .curves import curves

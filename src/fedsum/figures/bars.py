@@ -10,7 +10,7 @@ from matplotlib.colors import ListedColormap, Normalize, to_hex
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-# Paul Tol's "muted" ten, safe for colour-blind readers; more labels than that get a colour scale.
+# Paul Tol's ten "muted" colours, safe for colour-blind readers. More than ten labels get a colour scale.
 _COLOURS = (
     "#332288",
     "#DDCC77",
@@ -24,14 +24,14 @@ _COLOURS = (
     "#BBBBBB",
 )
 _MOST_SEPARATED = 150
-"""clients; with more, the bars are too thin for a line between them"""
+"""the most clients with a line between bars; with more clients, bars are too thin for it"""
 
 
 def stacked_bars(ax: Axes, counts: NDArray[np.int64]) -> None:
     """Draws counts [clients, labels]: one bar per client, one colour per label."""
     n, labels = counts.shape
     colours = label_colours(labels)
-    # One outline per label instead of one rectangle per client and label: ten thousand clients draw as well.
+    # One outline per label instead of one rectangle per client and label, so that ten thousand clients draw fast.
     edges, bottom = np.arange(n + 1) - 0.5, np.zeros(n)
     for label in range(labels):
         top = bottom + counts[:, label]
@@ -40,7 +40,7 @@ def stacked_bars(ax: Axes, counts: NDArray[np.int64]) -> None:
     if n <= _MOST_SEPARATED:
         ax.vlines(edges, 0, bottom.max(), color="white", linewidth=1.0)
     if 1 < labels <= len(_COLOURS):
-        # The legend in the order of the stack, top first.
+        # The legend has the order of the stack, top first.
         handles: list[list[Any]] = [entries[::-1] for entries in ax.get_legend_handles_labels()]
         ax.legend(
             *handles,
@@ -64,7 +64,7 @@ def stacked_bars(ax: Axes, counts: NDArray[np.int64]) -> None:
 
 
 def label_colours(labels: int) -> list[str]:
-    """A colour per label, as #rrggbb: distinct ones for few labels, a colour scale for many."""
+    """One colour per label, as #rrggbb: distinct colours for up to ten labels, a colour scale for more."""
     if labels <= len(_COLOURS):
         return list(_COLOURS[:labels])
     return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 1, labels))]

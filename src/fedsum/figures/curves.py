@@ -1,4 +1,4 @@
-"""Metrics over rounds. Drawn without pyplot, so that nothing global is touched."""
+"""Metrics over rounds. Drawn without pyplot, so that no global state changes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,14 +16,14 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
     """One panel per column, one curve per run, over rounds.
 
     Args:
-      runs: a table of metrics per label, with a column `round`.
+      runs: one table of metrics per label, with a column `round`.
       columns: the metrics to draw.
-      title: above all panels.
+      title: the figure's title, above all panels.
     """
     figure = Figure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
     for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
         for number, (label, metrics) in enumerate(runs.items()):
-            # Curves of the FedSUM family coincide: thinner, dashed lines on top let the ones below show through.
+            # Curves of the FedSUM family coincide. Thinner, dashed lines on top leave the lines below visible.
             ax.plot(
                 metrics["round"],
                 metrics[column],

@@ -1,4 +1,7 @@
-"""Who took part in which round, and the delays that follow."""
+"""Active clients per round, and their delays.
+
+tau_t: the longest any client has been away, in rounds, as of round t; tau_avg and tau_max: its mean and maximum over t.
+"""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,22 +18,22 @@ def participation_figure(
     tau_max_bound: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Participation as a raster, tau_t over the rounds, and the longest absence of each client.
+    """Participation as a raster, tau_t over rounds, and the longest absence per client.
 
     Args:
-      raster: share of each cell's (client, round) pairs that took part; clients down, rounds across.
-      gaps: longest absence of each client, in rounds.
-      tau: tau_t of each round: the longest any client has been away.
-      tau_max_bound: a bound on E[tau_max], if one is known.
-      title: above all panels.
+      raster: per cell, the share of its (client, round) pairs that were active; clients down, rounds across.
+      gaps: longest absence per client, in rounds.
+      tau: tau_t per round.
+      tau_max_bound: a bound on E[tau_max], if a lemma gives one.
+      title: the figure's title, above all panels.
     """
     n, rounds = len(gaps), len(tau)
     figure = Figure(figsize=(9.0, 6.5), layout="constrained")
     figure.suptitle(wrapped(title, figure.get_figwidth()))
     grid = figure.add_gridspec(2, 2, height_ratios=(3, 2), width_ratios=(5, 1))
-    who, absence = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
+    active, absence = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     delay = figure.add_subplot(grid[1, 0])
-    who.imshow(
+    active.imshow(
         raster,
         aspect="auto",
         interpolation="nearest",
@@ -38,8 +41,8 @@ def participation_figure(
         vmin=0,
         extent=(-0.5, rounds - 0.5, n - 0.5, -0.5),
     )
-    label_axes(who, "", "client")
-    who.set_title("active clients", fontsize="medium")
+    label_axes(active, "", "client")
+    active.set_title("active clients", fontsize="medium")
     absence.plot(gaps, np.arange(n), ".", color=COLOURS[1], markersize=3)
     absence.set_ylim(n - 0.5, -0.5)
     absence.tick_params(labelleft=False)
@@ -49,7 +52,7 @@ def participation_figure(
     delay.plot(np.arange(rounds), tau, color=COLOURS[0], linewidth=1.0, label=r"$\tau_t$")
     delay.axhline(average, color=COLOURS[2], linestyle="--", label=rf"$\tau_{{avg}}$ = {average:.4g}")
     delay.axhline(longest, color=COLOURS[1], linestyle=":", label=rf"$\tau_{{max}}$ = {longest}")
-    if tau_max_bound is not None:  # as text: the bound is usually far above the measured delays
+    if tau_max_bound is not None:  # as text, because the bound is usually far above the measured delays
         delay.plot([], [], " ", label=rf"lemma: $E[\tau_{{max}}] \leq$ {tau_max_bound:.4g}")
     delay.set_xlim(-0.5, rounds - 0.5)
     delay.set_ylim(bottom=0)

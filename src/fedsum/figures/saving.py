@@ -10,7 +10,7 @@ from ..base.files import written_whole
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure whole or not at all, and returns its absolute path."""
+    """Writes the figure atomically and returns its absolute path."""
     check_path(path)
     with written_whole(path) as part:
         figure.savefig(part, dpi=150)
@@ -18,7 +18,7 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def check_path(path: str | Path) -> None:
-    """Refuses a path that no figure can be written to, before anything is computed."""
+    """Refuses a path that no figure can be written to; called before anything is computed."""
     path = Path(path)
     formats = FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:

@@ -1,16 +1,16 @@
-"""Colours, titles and axes that all figures share. Colours: Okabe and Ito's, safe for colour-blind readers."""
+"""Colours, titles and axes of all figures. The colours are Okabe and Ito's, safe for colour-blind readers."""
 
 import textwrap
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-# Their yellow, the last one, is darkened: a yellow line would be lost on white.
+# Their yellow, the last colour, is darkened, because a yellow line is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00")
 
 
 def wrapped(title: str, inches: float) -> str:
-    """The title in lines that fit a figure of that width."""
+    """The title, wrapped to a figure `inches` wide."""
     return "\n".join(textwrap.wrap(title, int(10 * inches)))
 
 

@@ -1,4 +1,4 @@
-"""Who takes part when, and what that does to the delays."""
+"""Schedules: the active clients of every round, and the delays that follow from them."""
 
 from .chosen import Cyclic, Reshuffled, Uniform
 from .delays import DelayMeter, Delays, delays
@@ -11,7 +11,7 @@ from .trace import Trace
 SCHEDULES: dict[str, type[Schedule]] = {
     cls.__name__: cls for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov)
 }
-"""the patterns that a name and numbers describe"""
+"""the patterns that a file can give by name and numbers"""
 
 __all__ = [
     "SCHEDULES",

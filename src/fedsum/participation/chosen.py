@@ -1,25 +1,25 @@
-"""The server chooses S clients a round: Cases 1, 3 and 4 of the paper."""
+"""Schedules in which the server chooses S of N clients per round: Cases 1, 3 and 4 of the paper."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from ..base.checks import integer, keep
+from ..base.checks import integer, set_fields
 from ..base.keyed import Purpose, rng
 from .schedule import Ids, Pattern
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """n clients, `size` of them a round."""
+    """n clients, `size` of them active per round; N and S in the paper."""
 
     n: int
     size: int
 
     def __post_init__(self) -> None:
         n = integer("n", self.n, low=1)
-        keep(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
+        set_fields(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class Cyclic(Chosen):
 
 @dataclass(frozen=True)
 class Reshuffled(Chosen):
-    """Case 4: cyclic with a new random order each epoch of ceil(N/S) rounds; its last block wraps within it.
+    """Case 4: cyclic, with a new random order per epoch of ceil(N/S) rounds.
+
+    The last block of an epoch wraps around within the epoch's order.
 
     >>> sorted(i for t in range(3) for i in Reshuffled(6, 2).active(seed=0, round=t).tolist())
     [0, 1, 2, 3, 4, 5]
@@ -72,5 +74,5 @@ class Reshuffled(Chosen):
 
 @lru_cache(maxsize=4)
 def _order(n: int, seed: int, epoch: int) -> Ids:
-    # Cached for the rounds of its epoch, so that a round costs O(S) and not O(N).
+    # Cached for the rounds of an epoch, so that a round costs O(S) instead of O(N).
     return rng(seed, Purpose.SCHEDULE, epoch).permutation(n)

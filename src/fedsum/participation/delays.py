@@ -1,4 +1,8 @@
-"""The paper's delay metrics, measured as rounds pass."""
+"""The paper's delay metrics, updated round by round.
+
+S_t: the active clients of round t. a_{i,t}: the last round up to t in which client i was active, -1 if none; a_i: its
+current value. tau_t = max_i (t - a_{i,t}): the longest any client has been away, in rounds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,24 +20,24 @@ class Delays:
     """Delays over the rounds 0..T-1."""
 
     tau: NDArray[np.int64]
-    """tau_t = max_i (t - a_{i,t}) for each round"""
+    """tau_t = max_i (t - a_{i,t}), per round"""
     max: int
-    """tau_max"""
+    """tau_max, the maximum of tau_t"""
     avg: float
-    """tau_avg"""
+    """tau_avg, the mean of tau_t"""
     last: NDArray[np.int64]
-    """a_i: last active round of each client, -1 if never"""
+    """a_i: last active round per client, -1 if never active"""
     counts: NDArray[np.int64]
-    """rounds in which each client took part"""
+    """active rounds per client"""
     gaps: NDArray[np.int64]
-    """longest absence of each client, in rounds; tau_max is the longest of them"""
+    """longest absence per client, in rounds; tau_max is their maximum"""
 
 
 class DelayMeter:
-    """Keeps a_i and tau_t at an amortised cost of O(|S_t|) a round, whatever N is.
+    """Updates a_i and tau_t at an amortised cost of O(|S_t|) per round, independent of N.
 
-    tau_t = t - min_i a_i, and a_i only ever grows. So it is enough to know how many clients have each last
-    round, and to move a pointer up past the rounds that nobody has any more.
+    tau_t = t - min_i a_i, and a_i never decreases. The meter counts the clients by their last active round. A
+    pointer to the oldest last active round moves up when no client has that round any more.
 
     >>> meter = DelayMeter(3)
     >>> [meter.update(np.array(ids, dtype=int)) for ids in ([0, 1], [2], [0], [])]
@@ -45,46 +49,47 @@ class DelayMeter:
         self.counts = np.zeros(n, dtype=np.int64)
         self._closed_gaps = np.zeros(n, dtype=np.int64)
         self.tau: list[int] = []
-        # _waiting[j + 1]: how many clients have a_i = j; the oldest such j is _oldest.
-        self._waiting = np.zeros(64, dtype=np.int64)
-        self._waiting[0] = n
+        # _clients_by_last[j + 1] is the number of clients with a_i = j; _oldest is the smallest such j.
+        self._clients_by_last = np.zeros(64, dtype=np.int64)
+        self._clients_by_last[0] = n
         self._oldest = -1
 
     def update(self, active: Ids) -> int:
-        """Applies the next round's set and returns its tau_t."""
+        """Adds the next round t, given its active clients, and returns tau_t."""
         t = len(self.tau)
-        if t + 1 == len(self._waiting):
-            self._waiting = np.concatenate([self._waiting, np.zeros_like(self._waiting)])
-        before = self.last[active]
-        np.subtract.at(self._waiting, before + 1, 1)
-        self._waiting[t + 1] = len(active)
-        while self._oldest < t and not self._waiting[self._oldest + 1]:
+        if t + 1 == len(self._clients_by_last):
+            self._clients_by_last = np.concatenate([self._clients_by_last, np.zeros_like(self._clients_by_last)])
+        previous = self.last[active]
+        np.subtract.at(self._clients_by_last, previous + 1, 1)
+        self._clients_by_last[t + 1] = len(active)
+        while self._oldest < t and not self._clients_by_last[self._oldest + 1]:
             self._oldest += 1
         self.last[active] = t
         self.counts[active] += 1
-        self._closed_gaps[active] = np.maximum(self._closed_gaps[active], t - 1 - before)
+        self._closed_gaps[active] = np.maximum(self._closed_gaps[active], t - 1 - previous)
         self.tau.append(t - self._oldest)
         return self.tau[-1]
 
     def state(self) -> dict[str, NDArray[np.int64]]:
-        """What `restored` needs; all else follows from it."""
+        """The arrays from which `restored` rebuilds the meter."""
         tau = np.array(self.tau, dtype=np.int64)
-        kept = {"last": self.last, "counts": self.counts, "closed_gaps": self._closed_gaps}
-        return {"tau": tau, **{name: values.copy() for name, values in kept.items()}}
+        per_client = {"last": self.last, "counts": self.counts, "closed_gaps": self._closed_gaps}
+        return {"tau": tau, **{name: values.copy() for name, values in per_client.items()}}
 
     @classmethod
     def restored(cls, state: Mapping[str, NDArray[np.int64]]) -> "DelayMeter":
-        """The meter whose state this was."""
+        """The meter that returned `state`."""
         meter = cls(len(state["last"]))
         meter.last, meter.counts = state["last"].copy(), state["counts"].copy()
         meter._closed_gaps = state["closed_gaps"].copy()
         meter.tau = state["tau"].tolist()
         rounds = len(meter.tau)
-        meter._waiting = np.bincount(meter.last + 1, minlength=max(64, 2 * (rounds + 1)))
+        meter._clients_by_last = np.bincount(meter.last + 1, minlength=max(64, 2 * (rounds + 1)))
         meter._oldest = int(meter.last.min())
         return meter
 
     def result(self) -> Delays:
+        """The delays over the rounds so far."""
         tau = np.array(self.tau, dtype=np.int64)
         return Delays(
             tau=tau,
@@ -97,7 +102,7 @@ class DelayMeter:
 
 
 def delays(schedule: Schedule, rounds: int, seed: int = 0) -> Delays:
-    """Delays of a schedule over `rounds` rounds.
+    """The delays of a schedule over `rounds` rounds.
 
     >>> from fedsum import Cyclic
     >>> d = delays(Cyclic(10, 2), rounds=100)

@@ -1,20 +1,20 @@
-"""A sequence of active sets that somebody wrote down."""
+"""A schedule given as an explicit list of active sets."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..base.checks import InputError, integer, keep
+from ..base.checks import InputError, integer, set_fields
 from .schedule import Ids, Pattern, as_ids
 
 
 @dataclass(frozen=True, eq=False)
 class Explicit:
-    """Any sequence of sets, one a round.
+    """An explicit list of active sets, one set per round.
 
     Args:
       n: N, the number of clients.
-      sets: for each round the ids, from 0, of its active clients; a round may be empty.
-      repeat: start over after the last set; otherwise a round beyond it is an error.
+      sets: per round, the ids of its active clients, counted from 0; a set may be empty.
+      repeat: start over after the last set. Otherwise a round after the last set is an error.
 
     >>> Explicit(3, [[0, 2], [], [1]]).active(seed=0, round=2)
     array([1])
@@ -29,11 +29,11 @@ class Explicit:
         sets = [as_ids(f"sets[{t}]", ids, n) for t, ids in enumerate(self.sets)]
         if not sets:
             raise InputError("sets", [], "at least one round")
-        keep(self, n=n, sets=sets)
+        set_fields(self, n=n, sets=sets)
 
     @property
     def rounds(self) -> int:
-        """Rounds written down."""
+        """The number of sets."""
         return len(self.sets)
 
     def active(self, seed: int, round: int) -> Ids:

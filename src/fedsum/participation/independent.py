@@ -1,4 +1,4 @@
-"""Every client tosses its own coin: Case 2 of the paper, and the patterns made from it."""
+"""Schedules in which clients are active independently of each other: Case 2 of the paper, and patterns based on it."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..base.checks import InputError, integer, keep, probability, real
+from ..base.checks import InputError, integer, probability, real, set_fields
 from ..base.keyed import Purpose, rng
 from .schedule import Ids, Pattern
 
@@ -17,37 +17,41 @@ Probability = float | NDArray[np.float64]
 
 
 def bernoulli(draw: np.random.Generator, n: int, p: float) -> Ids:
-    """Sorted ids of the clients whose coins came up.
+    """Sorted ids of the active clients, if each of n clients is active independently with probability p.
 
-    A binomial count, then that many clients: the distribution of n independent coins, at a cost that grows with
-    the number of active clients and not with n.
+    Draws the number of active clients from the binomial distribution, then the clients. The distribution is that of n
+    independent draws; the cost is proportional to the number of active clients, not to n.
     """
     return np.sort(draw.choice(n, size=draw.binomial(n, p), replace=False, shuffle=False))
 
 
 class Coins:
-    """A probability for each client, drawn at a cost that grows with the active clients.
+    """Independent draws with one probability per client, at a cost proportional to the number of active clients.
 
-    Clients are put into groups whose probabilities differ by a factor of at most two. A group is drawn with its
-    largest probability and then thinned to each client's own, so that at least half of those drawn stay.
+    Clients are put into groups whose probabilities differ by a factor of at most two. Candidates of a group are drawn
+    with the group's largest probability, then accepted in proportion to their own. On average at least half of the
+    candidates are accepted.
     """
 
     def __init__(self, p: NDArray[np.float64]) -> None:
         self._groups = []
-        octave = np.floor(np.log2(p))
-        for each in np.unique(octave):
-            ids = np.flatnonzero(octave == each)
+        exponents = np.floor(np.log2(p))
+        for exponent in np.unique(exponents):
+            ids = np.flatnonzero(exponents == exponent)
             self._groups.append((ids, p[ids], float(p[ids].max())))
 
     def toss(self, draw: np.random.Generator) -> Ids:
-        found = []
-        for ids, p, top in self._groups:
-            some = bernoulli(draw, len(ids), top)
-            found.append(ids[some[draw.random(len(some)) * top < p[some]]])
-        return np.sort(np.concatenate(found))
+        """Sorted ids of the active clients."""
+        active = []
+        for ids, p, largest in self._groups:
+            candidates = bernoulli(draw, len(ids), largest)
+            accepted = candidates[draw.random(len(candidates)) * largest < p[candidates]]
+            active.append(ids[accepted])
+        return np.sort(np.concatenate(active))
 
 
 def as_probability(field: str, value: Any, n: int) -> Probability:
+    """`value` as a number or a vector of n numbers in (0, 1], or an InputError that names `field`."""
     try:
         if np.ndim(value) == 0:
             return probability(field, value)
@@ -58,15 +62,15 @@ def as_probability(field: str, value: Any, n: int) -> Probability:
         raise InputError(field, value, f"a number, or a vector of n = {n} numbers, in (0, 1]") from None
     if p.shape != (n,):
         raise InputError(f"{field} of shape", p.shape, f"a vector of n = {n} probabilities in (0, 1]")
-    wrong = np.flatnonzero(~((p > 0) & (p <= 1)))
-    if len(wrong):
-        raise InputError(f"{field}[{wrong[0]}]", float(p[wrong[0]]), "a probability in (0, 1]")
+    invalid = np.flatnonzero(~((p > 0) & (p <= 1)))
+    if len(invalid):
+        raise InputError(f"{field}[{invalid[0]}]", float(p[invalid[0]]), "a probability in (0, 1]")
     return p
 
 
 @dataclass(frozen=True, eq=False)
 class Independent:
-    """Case 2: client i takes part in round t with probability p_i^t, independently (the paper's P2: p = S/N).
+    """Case 2: client i is active in round t with probability p_i^t, independently (the paper's P2: p = S/N).
 
     Args:
       n: N, the number of clients.
@@ -80,12 +84,12 @@ class Independent:
     p: float | ArrayLike | Callable[[int], float | ArrayLike]
 
     def __post_init__(self) -> None:
-        keep(self, n=integer("n", self.n, low=1))
+        set_fields(self, n=integer("n", self.n, low=1))
         if not callable(self.p):
-            keep(self, p=as_probability("p", self.p, self.n))
+            set_fields(self, p=as_probability("p", self.p, self.n))
 
     def probability(self, round: int) -> Probability:
-        """p^t, a number or a vector."""
+        """p^t: the probability of all clients, or a vector of one probability per client."""
         if callable(self.p):
             return as_probability(f"p({round})", self.p(round), self.n)
         return self.p  # type: ignore[return-value]  # checked and converted at construction
@@ -111,9 +115,13 @@ class Independent:
 
 @dataclass(frozen=True)
 class Sine:
-    """The paper's P3: probability S/N * (0.3 sin(pi t / 5) + 0.7), the same for every client.
+    """The paper's P3: every client is active in round t with probability S/N * (0.3 sin(pi t / 5) + 0.7).
 
-    >>> Sine(100, 20).describe().delta  # at its lowest, in rounds 7 and 8 of every ten
+    Args:
+      n: N, the number of clients.
+      size: S.
+
+    >>> Sine(100, 20).describe().delta  # the lowest probability, in rounds 7 and 8 of every ten
     0.0829...
     """
 
@@ -122,7 +130,7 @@ class Sine:
 
     def __post_init__(self) -> None:
         n = integer("n", self.n, low=1)
-        keep(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
+        set_fields(self, n=n, size=integer("size", self.size, low=1, high=n, high_name="n"))
 
     def probability(self, round: int) -> float:
         return self.size / self.n * (0.3 * math.sin(math.pi * round / 5) + 0.7)
@@ -136,14 +144,14 @@ class Sine:
 
 @dataclass(frozen=True)
 class Biased:
-    """The paper's biased sampling: groups of 11 clients, probability 0.5 for the first, 0.05 less for each next.
+    """The paper's biased sampling: groups of 11 clients. The first group has probability 0.5, each next one 0.05 less.
 
     Args:
       n: N, the number of clients.
       start: probability of the first group.
-      drop: how much less for each next group.
-      group: clients a group.
-      floor: no probability is lower than this.
+      drop: the probability's decrease from one group to the next.
+      group: clients per group.
+      floor: the lowest probability.
 
     >>> Biased(100).probability()[[0, 11, 99]]
     array([0.5 , 0.45, 0.05])
@@ -156,7 +164,7 @@ class Biased:
     floor: float = 0.05
 
     def __post_init__(self) -> None:
-        keep(
+        set_fields(
             self,
             n=integer("n", self.n, low=1),
             start=probability("start", self.start),

@@ -1,10 +1,10 @@
-"""Clients that stay on for a while and off for a while."""
+"""A schedule in which clients stay active for a while and absent for a while."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..base.checks import integer, keep, probability
+from ..base.checks import integer, probability, set_fields
 from ..base.keyed import Purpose, rng
 from .independent import bernoulli
 from .schedule import Ids, Pattern
@@ -14,17 +14,17 @@ _SNAPSHOT_EVERY = 64
 
 @dataclass(frozen=True)
 class Markov:
-    """Two-state Markov availability of each client, started in its stationary distribution.
+    """One two-state Markov chain per client, started in its stationary distribution.
 
-    The chain has to be walked, at O(active clients) a round; the walk is remembered every 64 rounds, so
-    asking for any earlier round again costs at most 64 steps.
+    The chains are simulated from round 0 on, at a cost of O(active clients) per round. The active clients of every
+    64th round are stored, so that an earlier round costs at most 64 steps when it is asked for again.
 
     Args:
       n: N, the number of clients.
       on: probability that an active client stays active, below 1.
       off: probability that an absent client stays absent, below 1.
 
-    >>> Markov(100, on=0.9, off=0.98).describe().delta  # however long a client was away
+    >>> Markov(100, on=0.9, off=0.98).describe().delta  # the probability that an absent client joins
     0.02...
     """
 
@@ -34,7 +34,7 @@ class Markov:
     _walk: dict[tuple[int, int], Ids] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        keep(
+        set_fields(
             self,
             n=integer("n", self.n, low=1),
             on=probability("on", self.on, zero=True, one=False),
@@ -50,11 +50,11 @@ class Markov:
         integer("round", round, low=0)
         if (seed, 0) not in self._walk:
             self._walk[seed, 0] = bernoulli(rng(seed, Purpose.SCHEDULE, 0), self.n, self.share)
-        known = round
-        while (seed, known) not in self._walk:
-            known -= 1
-        ids = self._walk[seed, known]
-        for t in range(known + 1, round + 1):
+        start = round
+        while (seed, start) not in self._walk:
+            start -= 1
+        ids = self._walk[seed, start]
+        for t in range(start + 1, round + 1):
             ids = self._walk[seed, t] = self._step(ids, seed, t)
             if (t - 1) % _SNAPSHOT_EVERY:
                 self._walk.pop((seed, t - 1), None)
@@ -63,13 +63,13 @@ class Markov:
     def _step(self, ids: Ids, seed: int, t: int) -> Ids:
         draw = rng(seed, Purpose.SCHEDULE, t)
         staying = ids[draw.random(len(ids)) < self.on]
-        # Joiners are drawn as ranks among the absent: rank r is the id r + (active ids before it).
+        # Joining clients are drawn as ranks among the absent clients: rank r is the id r + (active ids before it).
         ranks = bernoulli(draw, self.n - len(ids), 1 - self.off) if len(ids) < self.n else ids[:0]
         joining = ranks + np.searchsorted(ids - np.arange(len(ids)), ranks, side="right")
         return np.sort(np.concatenate([staying, joining]))
 
     def describe(self, rounds: int | None = None) -> Pattern:
-        # Lemma 2 of the paper's appendix asks only that a client's chance to take part is at least delta
-        # in every round given the past, and that is the smaller of the two chances here.
+        # Lemma 2 of the paper's appendix requires only that, given the past, a client is active with probability at
+        # least delta in every round. That is the smaller of the two probabilities here.
         delta = min(self.on, 1 - self.off)
         return Pattern(N=self.n, case=2, delta=delta) if delta > 0 else Pattern(N=self.n)

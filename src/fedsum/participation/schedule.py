@@ -1,4 +1,4 @@
-"""What a schedule is: who is active in a round, as a pure function of (seed, round)."""
+"""The schedule interface: the active clients of a round, as a pure function of (seed, round)."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,20 +13,20 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """What theory needs to know of a schedule."""
+    """The properties of a schedule that `fedsum.theory` uses."""
 
     N: int
-    """clients"""
+    """the number of clients"""
     case: int | None = None
-    """the participation case of the paper's section 2 whose delay lemma applies, if one does"""
+    """the participation case of the paper's section 2 whose delay lemma applies; None if none does"""
     S: int | None = None
-    """active clients a round (Cases 1, 3 and 4)"""
+    """active clients per round (Cases 1, 3 and 4)"""
     delta: float | None = None
-    """least probability that a client takes part in a round, whatever happened before (Case 2)"""
+    """least probability that a client is active in a round, given any past (Case 2)"""
 
 
 class Schedule(Protocol):
-    """Anything with these three is a schedule; the classes of this package are frozen dataclasses."""
+    """Any object with these three members is a schedule. The schedules of this package are frozen dataclasses."""
 
     @property
     def n(self) -> int:
@@ -34,11 +34,11 @@ class Schedule(Protocol):
         ...
 
     def active(self, seed: int, round: int) -> Ids:
-        """S_t: the sorted ids, from 0, of the clients active in round `round`; may be empty."""
+        """S_t: the sorted ids, counted from 0, of the clients that are active in round t = `round`; may be empty."""
         ...
 
     def describe(self, rounds: int | None = None) -> Pattern:
-        """What theory needs; `rounds` is the horizon T, for probabilities that depend on the round."""
+        """The schedule's properties over `rounds` rounds, which matter if probabilities depend on the round."""
         ...
 
 
@@ -54,10 +54,10 @@ def as_ids(field: str, values: object, n: int) -> Ids:
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InputError(field, values, accepted)
     ids = np.sort(ids).astype(np.int64)
-    wrong = ids[(ids < 0) | (ids >= n)]
-    if len(wrong):
-        raise InputError(field, int(wrong[0]), f"client id out of range; {accepted}")
-    twice = ids[1:][ids[1:] == ids[:-1]]
-    if len(twice):
-        raise InputError(field, int(twice[0]), f"client id given twice; {accepted}")
+    invalid = ids[(ids < 0) | (ids >= n)]
+    if len(invalid):
+        raise InputError(field, int(invalid[0]), f"client id out of range; {accepted}")
+    duplicates = ids[1:][ids[1:] == ids[:-1]]
+    if len(duplicates):
+        raise InputError(field, int(duplicates[0]), f"client id given twice; {accepted}")
     return ids

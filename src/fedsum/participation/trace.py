@@ -1,4 +1,4 @@
-"""Participation as it was recorded: a CSV or Parquet file of who took part when."""
+"""A recorded schedule: a CSV or Parquet file of active clients per round or time."""
 
 import csv
 import io
@@ -20,12 +20,12 @@ _MOST_ROUNDS = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A recorded participation.
+    """A recorded schedule.
 
     Args:
-      names: the client of each id; `names[0]` is client 0.
-      recorded: its rounds.
-      source: the file it was read from and how, if it was.
+      names: the clients' names by id; `names[0]` is client 0.
+      recorded: the active clients per round.
+      source: the arguments of `Trace.read`; None if the trace was not read from a file.
     """
 
     names: tuple[str, ...]
@@ -43,32 +43,31 @@ class Trace:
     ) -> "Trace":
         """Reads a trace with the columns `round,client`, or `time,client` together with a round length.
 
-        Rounds count from 0. Times are numbers or ISO 8601 dates; the first one begins round 0, and seeing a
-        client several times within a round counts once. Client names may be anything. Other columns are left
-        alone.
+        Rounds count from 0. Times are numbers or ISO 8601 dates. The earliest time is the start of round 0. A client
+        with several times within a round counts once. Client names may be any text. Other columns are ignored.
 
         Args:
           path: a .csv or .parquet file.
           round_length: length of a round, in the unit of `time` (seconds for dates).
-          clients: all N clients, also those the file never names: their names in the order of their ids, or
-            N for the names 0 to N-1. Default: the names in the file, sorted (by number if all are whole
+          clients: all N clients, including clients that are not in the file: their names in the order of their ids,
+            or N for the names 0 to N-1. Default: the names in the file, sorted (by number if all are whole
             numbers).
-          repeat: start over after the last recorded round; otherwise a round beyond it is an error.
+          repeat: start over after the last recorded round. Otherwise a round after it is an error.
         """
         path = Path(path)
         rows = _Rows(path)
         if rows.clock == "time":
             if round_length is None:
-                raise InputError("round_length", None, f"{path} has a column 'time', so it is required")
+                raise InputError("round_length", None, f"a number: {path} has a column 'time'")
             length = real("round_length", round_length, above=0)
         elif round_length is not None:
-            raise InputError("round_length", round_length, f"{path} has a column 'round', so leave it out")
+            raise InputError("round_length", round_length, f"leave it out: {path} has a column 'round'")
 
-        where: list[str] = []
+        places: list[str] = []
         times: list[float] = []
         clients_seen: list[str] = []
         for place, time, client in rows:
-            where.append(place)
+            places.append(place)
             times.append(_time(place, time) if rows.clock == "time" else _round(place, time))
             clients_seen.append(_client(place, client))
         if not times:
@@ -76,21 +75,23 @@ class Trace:
 
         names = _names(clients_seen, clients)
         id_of = {name: i for i, name in enumerate(names)}
-        first = min(times)
+        start = min(times)
         sets: dict[int, dict[int, str]] = {}
-        for place, time, client in zip(where, times, clients_seen, strict=True):
+        for place, time, client in zip(places, times, clients_seen, strict=True):
             if client not in id_of:
                 raise InputError(place, client, f"not among the {len(names)} clients given")
-            # A time that lies on the edge of a round up to rounding belongs to the round that begins there.
-            since = (time - first) / length + 1e-9 if rows.clock == "time" else time
-            if not since < _MOST_ROUNDS:
+            # A time at the boundary of two rounds, up to rounding, belongs to the later round.
+            elapsed = (time - start) / length + 1e-9 if rows.clock == "time" else time
+            if not elapsed < _MOST_ROUNDS:
                 raise InputError(place, time, f"lies beyond the {_MOST_ROUNDS} rounds that a trace may have")
-            round = int(since)
-            before = sets.setdefault(round, {}).setdefault(id_of[client], place)
-            if before != place and rows.clock == "round":
-                raise InputError(place, client, f"client given twice in round {round}, first at {before}")
-        nobody: Ids = np.empty(0, dtype=np.int64)
-        recorded = [np.array(sorted(sets[t]), dtype=np.int64) if t in sets else nobody for t in range(max(sets) + 1)]
+            round = int(elapsed)
+            first_place = sets.setdefault(round, {}).setdefault(id_of[client], place)
+            if first_place != place and rows.clock == "round":
+                raise InputError(place, client, f"client given twice in round {round}, first at {first_place}")
+        no_clients: Ids = np.empty(0, dtype=np.int64)
+        recorded = [
+            np.array(sorted(sets[t]), dtype=np.int64) if t in sets else no_clients for t in range(max(sets) + 1)
+        ]
         source = {"path": str(path.resolve()), "round_length": round_length, "clients": clients, "repeat": repeat}
         return cls(names=names, recorded=Explicit(len(names), recorded, repeat), source=source)
 
@@ -100,7 +101,7 @@ class Trace:
 
     @property
     def rounds(self) -> int:
-        """Rounds recorded."""
+        """The number of recorded rounds."""
         return self.recorded.rounds
 
     def active(self, seed: int, round: int) -> Ids:
@@ -111,7 +112,7 @@ class Trace:
 
 
 class _Rows:
-    """(place, time or round, client) of each row of a file; `clock` says which of the two."""
+    """The rows of a file as (place in the file, round or time, client); `clock` is the column "round" or "time"."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,9 +145,9 @@ class _Rows:
         self._columns = header.index(self.clock), header.index("client")
 
     def __iter__(self) -> Iterator[tuple[str, Any, Any]]:
-        at, who = self._columns
+        clock_column, client_column = self._columns
         if self.parquet:
-            columns = self._table.column(at).to_pylist(), self._table.column(who).to_pylist()
+            columns = self._table.column(clock_column).to_pylist(), self._table.column(client_column).to_pylist()
             for number, (time, client) in enumerate(zip(*columns, strict=True), start=1):
                 yield f"{self.path} row {number}", time, client
             return
@@ -160,9 +161,9 @@ class _Rows:
                 return
             if not row:
                 continue
-            if len(row) <= max(at, who):
+            if len(row) <= max(clock_column, client_column):
                 raise InputError(place, ",".join(row), f"needs the columns {self.clock} and client")
-            yield place, row[at].strip(), row[who].strip()
+            yield place, row[clock_column].strip(), row[client_column].strip()
 
 
 def _round(place: str, value: Any) -> int:
@@ -180,7 +181,7 @@ def _time(place: str, value: Any) -> float:
     try:
         moment = value
         if isinstance(moment, str):
-            if "_" in moment:  # Python would read 1_0 as 10
+            if "_" in moment:  # Python reads 1_0 as 10
                 raise ValueError
             try:
                 moment = float(moment)
@@ -203,7 +204,7 @@ def _client(place: str, value: Any) -> str:
     return name
 
 
-def _names(seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, ...]:
+def _names(clients_seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(clients, str):
         raise InputError("clients", clients, "a number, or a list of names")
     if isinstance(clients, Sequence):
@@ -213,7 +214,7 @@ def _names(seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, .
         return names
     if clients is not None:
         return tuple(str(i) for i in range(integer("clients", clients, low=1)))
-    distinct = set(seen)
+    distinct = set(clients_seen)
     if all(name.isdecimal() and name.isascii() for name in distinct):
         return tuple(sorted(distinct, key=lambda name: (int(name), name)))
     return tuple(sorted(distinct))

@@ -1,4 +1,4 @@
-"""Runs read back: tables, the paper's figures, and one HTML page to explore. Imports pandas and matplotlib."""
+"""Reports on finished and running runs: tables, figures and an HTML page. Imports pandas and matplotlib."""
 
 from ..runs import Run, read_runs
 from .against_delay import against_delay, delays

@@ -1,7 +1,7 @@
-"""What a run is called beside the others: its task, pattern, algorithm and setting, and how its curve looks.
+"""The facets of a run (its task, pattern, algorithm and setting, as labels) and the style of its curve.
 
-Names are as short as the runs allow: a field is told only where it differs between runs that would else be called
-the same, so `Independent` becomes `Independent p=0.05` in the sweep that varies p, and nowhere else.
+Labels are as short as possible: a label shows an option only if the option differs between runs whose labels would
+otherwise be equal. `Independent` becomes `Independent p=0.05` only in a sweep that varies p.
 """
 
 import zlib
@@ -29,16 +29,16 @@ NAMES = {
     "Reshuffled": "Reshuffled (Case 4)",
 }
 _ALGORITHMS = ("FedSUM", "FedSUM-CR", "FedSUM-B", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA")
-_FIRST = {
+_PAPER_ORDER = {
     "task": tuple(NAMES[name] for name in ("mnist", "cifar10", "svhn")),
     "schedule": tuple(NAMES[name] for name in ("Uniform", "Independent", "Sine", "Cyclic", "Reshuffled")),
     "algorithm": _ALGORITHMS,
 }
-# What differs between runs without making them different things to compare.
-_ASIDE = ("seed", "eval_every", "eval_last", "deterministic")
+# Options that may differ between the runs of one curve.
+_IGNORED = ("seed", "eval_every", "eval_last", "deterministic")
 
-# Each colour has a dash of its own, in points drawn and left out, so that print and any kind of sight tell curves
-# apart; the family's lie on each other, so that theirs differ most.
+# One dash pattern per colour (points drawn, points left out), so that curves differ in black-and-white print and for
+# colour-blind readers too. Curves of the FedSUM family coincide, so their patterns differ most.
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
     (6, 2),
@@ -50,58 +50,60 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (10, 3),
     (2.5, 2.5),
 )
-# The order to draw in: the paper's own algorithms over the others, and broken lines over whole ones, which would
-# hide them where curves agree.
+# The drawing order: the FedSUM family is drawn last, and dashed lines after solid lines, which would hide them where
+# curves coincide.
 LAYERS = tuple(sorted(range(len(DASHES)), key=lambda place: (place < 3, bool(DASHES[place]), place)))
 
 
 @dataclass(frozen=True)
 class Facets:
-    """What tells a curve from the others; runs with equal facets differ by their seed."""
+    """The labels that identify a curve. Runs with equal facets differ only in their seed."""
 
     task: str
     schedule: str
     algorithm: str
     setting: str
-    """other options that differ, such as `batch_size=8`; empty if none does"""
+    """other options that differ between curves, such as `batch_size=8`; may be empty"""
 
 
 FACETS = tuple(field.name for field in fields(Facets))
 
 
 def facets(runs: Sequence[Run]) -> list[Facets]:
-    """One for each run, in their order."""
+    """The facets of each run, in the order of `runs`."""
     tasks = _labels(runs, "task", [()] * len(runs))
     schedules = _labels(runs, "schedule", tasks)
     algorithms = _labels(runs, "algorithm", list(zip(tasks, schedules, strict=True)))
-    rest = [_flat({k: v for k, v in run.config.items() if not isinstance(v, dict) or k == "eta_l"}) for run in runs]
-    told = _differing(zip(tasks, schedules, algorithms, strict=True), rest)
-    settings = [_told("", options, told) for options in rest]
-    return [Facets(*each) for each in zip(tasks, schedules, algorithms, settings, strict=True)]
+    other_options = [
+        _flat({k: v for k, v in run.config.items() if not isinstance(v, dict) or k == "eta_l"}) for run in runs
+    ]
+    shown_options = _differing(zip(tasks, schedules, algorithms, strict=True), other_options)
+    settings = [_label("", options, shown_options) for options in other_options]
+    return [Facets(*labels) for labels in zip(tasks, schedules, algorithms, settings, strict=True)]
 
 
-def values(all_facets: Iterable[Facets], name: str) -> list[str]:
-    """The distinct values of a facet, the paper's first and in its order, numbers by size."""
-    first = _FIRST.get(name, ())
-    distinct = {getattr(each, name) for each in all_facets}
+def values(curves: Iterable[Facets], name: str) -> list[str]:
+    """The distinct values of the facet `name`: the paper's values first, in the paper's order; numbers by size."""
+    first = _PAPER_ORDER.get(name, ())
+    distinct = {getattr(curve, name) for curve in curves}
     return sorted(distinct, key=lambda label: (first.index(label) if label in first else len(first), _by_size(label)))
 
 
-def ordered(all_facets: Iterable[Facets]) -> list[Facets]:
-    """The distinct ones, by task, then pattern, algorithm and setting."""
-    known = set(all_facets)
-    order = {name: values(known, name) for name in FACETS}
-    return sorted(known, key=lambda each: [order[name].index(getattr(each, name)) for name in FACETS])
+def ordered(curves: Iterable[Facets]) -> list[Facets]:
+    """The distinct curves, sorted by task, then pattern, algorithm and setting."""
+    distinct = set(curves)
+    order = {name: values(distinct, name) for name in FACETS}
+    return sorted(distinct, key=lambda curve: [order[name].index(getattr(curve, name)) for name in FACETS])
 
 
-def compared(all_facets: Iterable[Facets]) -> str:
-    """The facet whose values are best drawn as curves of one panel: the first that varies."""
-    known = list(all_facets)
-    return next((name for name in ("algorithm", "schedule", "setting") if len(values(known, name)) > 1), "algorithm")
+def compared(curves: Iterable[Facets]) -> str:
+    """The facet to draw as the curves of one panel: the first of algorithm, schedule and setting that varies."""
+    curves = list(curves)
+    return next((name for name in ("algorithm", "schedule", "setting") if len(values(curves, name)) > 1), "algorithm")
 
 
 def styles(labels: Sequence[str], name: str) -> dict[str, int]:
-    """The place of each label in COLOURS and DASHES: an algorithm's is the same on every page."""
+    """Each label's index in COLOURS and DASHES. An algorithm has the same index in every report."""
     taken = {label: _ALGORITHMS.index(label) for label in labels if name == "algorithm" and label in _ALGORITHMS}
     free = [place for place in range(len(COLOURS)) if place not in taken.values()] or list(range(len(COLOURS)))
     others = [label for label in labels if label not in taken]
@@ -109,36 +111,37 @@ def styles(labels: Sequence[str], name: str) -> dict[str, int]:
 
 
 def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list[str]:
+    """Each run's label for `table`, a table of its config, with the options that differ within a group of runs."""
     options = [_flat({k: v for k, v in run.config[table].items() if k != "name"}) for run in runs]
     names = [run.config[table]["name"] for run in runs]
-    told = _differing(zip(groups, names, strict=True), options)
-    return [_told(name, each, told) for name, each in zip(names, options, strict=True)]
+    shown_options = _differing(zip(groups, names, strict=True), options)
+    return [_label(name, run_options, shown_options) for name, run_options in zip(names, options, strict=True)]
 
 
-def _told(name: str, options: Mapping[str, str], told: set[str]) -> str:
-    said = [f"{key}={options[key]}" for key in options if key in told]
-    # A function of the user's, "package.module:its_name", is called by the last part alone.
-    known = NAMES.get(name) or name.rpartition(":")[2].replace("_", " ")
-    # With its own numbers a pattern is no longer the paper's P1, P2 or P3.
-    shown = known if not said else known.split(" (")[0]
-    return " ".join(filter(None, (shown, ", ".join(said))))
+def _label(name: str, options: Mapping[str, str], shown_options: set[str]) -> str:
+    assignments = [f"{key}={options[key]}" for key in options if key in shown_options]
+    # A user's function, "package.module:its_name", is shown as "its name".
+    label = NAMES.get(name) or name.rpartition(":")[2].replace("_", " ")
+    # With other numbers, a pattern is not the paper's P1, P2 or P3.
+    head = label if not assignments else label.split(" (")[0]
+    return " ".join(filter(None, (head, ", ".join(assignments))))
 
 
 def _differing(groups: Iterable[Hashable], options: Sequence[Mapping[str, str]]) -> set[str]:
-    """The options that take several values within a group."""
+    """The options that take several values within a group. `groups` and `options` have one entry per run."""
     members: dict[Hashable, list[Mapping[str, str]]] = defaultdict(list)
-    for group, each in zip(groups, options, strict=True):
-        members[group].append(each)
+    for group, run_options in zip(groups, options, strict=True):
+        members[group].append(run_options)
     return {
         key
-        for group in members.values()
-        for key in set().union(*group) - set(_ASIDE)
-        if len({each.get(key) for each in group}) > 1
+        for group_options in members.values()
+        for key in set().union(*group_options) - set(_IGNORED)
+        if len({run_options.get(key) for run_options in group_options}) > 1
     }
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as text; a table of its own, like a learning rate's, gives its name and its fields."""
+    """Options as text. A nested table, such as that of a learning rate, becomes its name and its fields."""
     flat: dict[str, str] = {}
     for key, value in options.items():
         if isinstance(value, dict):
@@ -150,13 +153,13 @@ def _flat(options: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, list) and len(value) > 3:
-        # Long lists are told apart by a short mark.
+        # The checksum distinguishes long lists.
         return f"[{len(value)} values, {zlib.crc32(repr(value).encode()):08x}]"
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _by_size(label: str) -> tuple[tuple[float, str], ...]:
-    """Sorts p=0.05 before p=0.5 and batch_size=16 before batch_size=128."""
+    """A sort key that puts p=0.05 before p=0.5 and batch_size=16 before batch_size=128."""
 
     def part(word: str) -> tuple[float, str]:
         head, _, number = word.rpartition("=")

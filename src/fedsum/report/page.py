@@ -1,4 +1,4 @@
-"""The report: one HTML page that holds its runs, its styles and its script, and asks the network for nothing."""
+"""The report: one HTML page that contains its data, styles and script, and makes no network requests."""
 
 import html
 import json
@@ -26,7 +26,7 @@ from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, s
 from .patterns import measure
 from .table import COSTS, column, final, metrics
 
-# Enough for the width and height of a screen, and small in the file.
+# Rows and columns: enough for a screen, and small in the file.
 _RASTER = 200, 500
 _MOST_CLIENTS = 1000
 # The files in web/ that make up the page's script. A file uses only names from the files above it.
@@ -36,12 +36,12 @@ SCRIPTS = (
     *("table", "final_values", "targets"),
     *("participation", "partitions", "runs", "controls", "main"),
 )
-# The options of a vision task that decide who has which samples.
+# The options of a vision task that determine its partition.
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
 
 
 def write_page(folder: str | Path, out: str | Path) -> Path:
-    """Writes the report on every run in `folder` and returns where it is."""
+    """Writes the report on every run in `folder` to `out` and returns its absolute path."""
     out = check_page(out)
     runs = read_runs(folder)
     text = render(runs, Path(folder).resolve().name, _not_begun(Path(folder)))
@@ -51,7 +51,7 @@ def write_page(folder: str | Path, out: str | Path) -> Path:
 
 
 def check_page(path: str | Path) -> Path:
-    """Refuses, before anything is read, a path that no page could be written to."""
+    """Refuses a path that no page can be written to; called before any run is read."""
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError("out", str(path), "a file ending in .html")
@@ -61,7 +61,7 @@ def check_page(path: str | Path) -> Path:
 
 
 def _not_begun(folder: Path) -> list[str] | None:
-    """Runs that the folder's sweep still lacks; None if there is none, or it can no longer be read."""
+    """The runs of the folder's sweep that have not begun; None if there is no readable sweep."""
     if not (folder / SWEEP_FILE).exists():
         return None
     try:
@@ -74,71 +74,79 @@ def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) ->
     """The page as text.
 
     Args:
-      missing: runs that are not there; None to tell by those that are.
+      runs: the runs to show.
+      title: the page's title.
+      missing: names of the runs that are missing; None to infer them from `runs`.
     """
     web = resources.files(__package__) / "web"
-    filled = {
+    substitutions = {
         "title": html.escape(title),
         "style": web.joinpath("page.css").read_text(encoding="utf-8"),
         "script": "\n".join(web.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
-        # A "<" could end the element that holds the data.
+        # A "<" could close the script element that contains the data.
         "payload": json.dumps(payload(runs, title, missing), separators=(",", ":"), allow_nan=False).replace(
             "<", "\\u003c"
         ),
     }
     template = web.joinpath("page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: substitutions[match[1]], template)
 
 
 def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> dict[str, Any]:
-    """Everything the page shows, as what JSON can say."""
-    known = facets(runs)
-    rank = {each: place for place, each in enumerate(ordered(known))}
-    pairs = sorted(zip(runs, known, strict=True), key=lambda pair: (rank[pair[1]], pair[0].config.get("seed", 0)))
-    runs, known = [run for run, _ in pairs], [each for _, each in pairs]
-    labels = {name: values(known, name) for name in FACETS}
+    """All data of the page, in JSON types. `fedsum/report/web/*.js` reads it."""
+    curves = facets(runs)
+    rank = {curve: place for place, curve in enumerate(ordered(curves))}
+    pairs = sorted(zip(runs, curves, strict=True), key=lambda pair: (rank[pair[1]], pair[0].config.get("seed", 0)))
+    runs, curves = [run for run, _ in pairs], [curve for _, curve in pairs]
+    labels = {name: values(curves, name) for name in FACETS}
     names = metrics(runs)
-    rounds: dict[tuple[int, ...], int] = {}
-    packed = [_run(run, each, labels, names, rounds) for run, each in zip(runs, known, strict=True)]
+    evaluated: dict[tuple[int, ...], int] = {}
+    run_entries = [_run(run, curve, labels, names, evaluated) for run, curve in zip(runs, curves, strict=True)]
     return {
         "title": title,
         "made": f"fedsum {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "facets": labels,
-        "compare": compared(known),
+        "compare": compared(curves),
         "styles": {name: styles(labels[name], name) for name in FACETS},
         "dashes": DASHES,
         "layers": LAYERS,
         "metrics": [
-            {"name": name, "label": _label(name), "percent": name.endswith("accuracy"), "less": smaller_is_better(name)}
+            {
+                "name": name,
+                "label": _metric_label(name),
+                "percent": name.endswith("accuracy"),
+                "less": smaller_is_better(name),
+            }
             for name in names
         ],
-        "xs": [{"name": name, "label": _label(name)} for name in ("round", *COSTS)],
-        "rounds": [list(each) for each in rounds],
-        "runs": packed,
+        "xs": [{"name": name, "label": _metric_label(name)} for name in ("round", *COSTS)],
+        "rounds": [list(rounds) for rounds in evaluated],
+        "runs": run_entries,
         "last": FINAL_ROUNDS,
         "final": [
             {"f": [labels[name].index(row[name]) for name in FACETS]}
             | {str(name): _number(value) for name, value in row.items() if name not in FACETS}
             for row in final(runs).to_dict("records")
         ],
-        "targets": {name: _targets(runs, known, name) for name in names},
-        "missing": _missing(runs, known) if missing is None else missing,
-        "participation": _participation(runs, known),
-        "data": _data(runs, known),
+        "targets": {name: _targets(runs, curves, name) for name in names},
+        "missing": _missing(runs, curves) if missing is None else missing,
+        "participation": _participation(runs, curves),
+        "data": _data(runs, curves),
     }
 
 
 def _run(
     run: Run,
-    each: Facets,
+    curve: Facets,
     labels: dict[str, list[str]],
     names: Sequence[str],
-    rounds: dict[tuple[int, ...], int],
+    evaluated: dict[tuple[int, ...], int],
 ) -> dict[str, Any]:
+    """A run as JSON. `evaluated` numbers the distinct sequences of evaluated rounds; a new sequence is added."""
     environment = run.config.get("environment", {})
     columns = [name for name in (*names, *COSTS) if name in run.metrics]
     return {
-        "f": [labels[name].index(getattr(each, name)) for name in FACETS],
+        "f": [labels[name].index(getattr(curve, name)) for name in FACETS],
         "seed": run.config.get("seed", 0),
         "rounds": run.config.get("rounds", run.round),
         "state": run.state,
@@ -147,109 +155,114 @@ def _run(
         "folder": run.folder.name,
         "command": str(environment.get("command", "")),
         "config": (run.folder / CONFIG).read_text(encoding="utf-8"),
-        # Most runs are evaluated after the same rounds: told once.
-        "at": rounds.setdefault(tuple(run.metrics["round"].tolist()), len(rounds)),
+        # Most runs are evaluated after the same rounds, which are written once.
+        "at": evaluated.setdefault(tuple(run.metrics["round"].tolist()), len(evaluated)),
         "columns": {name: [_number(value) for value in run.metrics[name]] for name in columns},
     }
 
 
 def _number(value: float) -> float | int | None:
-    """Six significant digits; nothing for what is not finite."""
+    """`value` to six significant digits; None if it is not finite."""
     if not math.isfinite(value):
         return None
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def _label(name: str) -> str:
+def _metric_label(name: str) -> str:
     return LABELS.get(name, name.replace("_", " "))
 
 
-def _targets(runs: Sequence[Run], known: Sequence[Facets], name: str) -> dict[str, float | int | None]:
-    """For each task a value that most get near to: the middle one of what the runs ended with."""
-    ends: dict[str, list[float]] = defaultdict(list)
-    for run, each in zip(runs, known, strict=True):
+def _targets(runs: Sequence[Run], curves: Sequence[Facets], name: str) -> dict[str, float | int | None]:
+    """One target value per task for the metric `name`: the median last value of the runs that did not diverge."""
+    last_values: dict[str, list[float]] = defaultdict(list)
+    for run, curve in zip(runs, curves, strict=True):
         series = column(run, name)
         if run.state != "diverged" and len(series) and np.isfinite(series.iloc[-1]):
-            ends[each.task].append(float(series.iloc[-1]))
-    return {task: _number(float(f"{np.median(found):.2g}")) for task, found in ends.items()}
+            last_values[curve.task].append(float(series.iloc[-1]))
+    return {task: _number(float(f"{np.median(of_task):.2g}")) for task, of_task in last_values.items()}
 
 
-def _missing(runs: Sequence[Run], known: Sequence[Facets]) -> list[str]:
-    """What would make the sweep a full grid: algorithms, patterns, settings and seeds seen with a task, crossed."""
-    there = {(each, run.config.get("seed", 0)) for run, each in zip(runs, known, strict=True)}
-    seeds = sorted({seed for _, seed in there})
+def _missing(runs: Sequence[Run], curves: Sequence[Facets]) -> list[str]:
+    """The runs that the sweep lacks to be a full grid.
+
+    The grid is, per task, the product of the task's patterns, algorithms and settings with the seeds of all runs.
+    """
+    present = {(curve, run.config.get("seed", 0)) for run, curve in zip(runs, curves, strict=True)}
+    seeds = sorted({seed for _, seed in present})
     missing: dict[str, list[int]] = defaultdict(list)
-    for task in values(known, "task"):
-        of_task = [each for each in known if each.task == task]
+    for task in values(curves, "task"):
+        of_task = [curve for curve in curves if curve.task == task]
         for combo in product(*(values(of_task, name) for name in ("schedule", "algorithm", "setting"))):
             for seed in seeds:
-                if (Facets(task, *combo), seed) not in there:
+                if (Facets(task, *combo), seed) not in present:
                     missing[" · ".join(filter(None, (task, *combo)))].append(seed)
     return [f"{name}: {'seed' if len(s) == 1 else 'seeds'} {', '.join(map(str, s))}" for name, s in missing.items()]
 
 
-def _participation(runs: Sequence[Run], known: Sequence[Facets]) -> list[dict[str, Any]]:
-    """Every pattern of the sweep, measured again from its configuration, with the lowest seed it was run with."""
-    found: dict[str, tuple[Run, set[str], str]] = {}
-    for run, each in sorted(zip(runs, known, strict=True), key=lambda pair: pair[0].config.get("seed", 0)):
+def _participation(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[str, Any]]:
+    """Every pattern of the sweep, measured from its configuration, with the lowest seed among its runs."""
+    patterns: dict[str, tuple[Run, set[str], str]] = {}
+    for run, curve in sorted(zip(runs, curves, strict=True), key=lambda pair: pair[0].config.get("seed", 0)):
         key = json.dumps([run.config["schedule"], run.config.get("rounds")], default=str)
-        found.setdefault(key, (run, set(), each.schedule))[1].add(each.task)
-    order = values(known, "schedule")
-    tasks = values(known, "task")
-    ranked = sorted(found.values(), key=lambda entry: order.index(entry[2]))
-    names = [label for _, _, label in ranked]
-    several = {label for label in names if names.count(label) > 1}
-    measured = []
-    for run, seen, label in ranked:
-        ordered = [task for task in tasks if task in seen]
-        told = f"{label}, {', '.join(ordered)}" if label in several else label
-        measured.append({"title": told, "schedule": label, "tasks": ordered} | _measured(run))
-    return measured
+        patterns.setdefault(key, (run, set(), curve.schedule))[1].add(curve.task)
+    order = values(curves, "schedule")
+    tasks = values(curves, "task")
+    ranked = sorted(patterns.values(), key=lambda pattern: order.index(pattern[2]))
+    labels = [label for _, _, label in ranked]
+    ambiguous = {label for label in labels if labels.count(label) > 1}
+    entries = []
+    for run, pattern_tasks, label in ranked:
+        ordered_tasks = [task for task in tasks if task in pattern_tasks]
+        title = f"{label}, {', '.join(ordered_tasks)}" if label in ambiguous else label
+        entries.append({"title": title, "schedule": label, "tasks": ordered_tasks} | _pattern(run))
+    return entries
 
 
-def _measured(run: Run) -> dict[str, Any]:
+def _pattern(run: Run) -> dict[str, Any]:
+    """The measured pattern of a run as JSON, or the reason why it is skipped."""
     if ":" in run.config["schedule"]["name"]:
-        return {"skipped": f"{run.config['schedule']['name']} is a pattern of your own."}
+        return {"skipped": f"{run.config['schedule']['name']} is a Python function, which the report does not call."}
     seed, rounds = run.config.get("seed", 0), run.config.get("rounds", run.round)
     try:
         spec = ScheduleSpec.parse(run.config["schedule"])
         schedule = spec.make(run.config["schedule"]["n"])
-        found = measure(schedule, range(rounds), seed, _RASTER)
+        measured = measure(schedule, range(rounds), seed, _RASTER)
     except (InputError, TypeError, ValueError) as error:
         return {"skipped": " ".join(str(error).split())}
-    columns = found.raster.shape[1]
-    # The longest delay of the rounds in each column: a mean would hide the peaks.
-    tau = [int(found.delays.tau[np.arange(rounds) * columns // rounds == j].max()) for j in range(columns)]
+    columns = measured.raster.shape[1]
+    # The largest tau_t (the longest any client has been away) per column, because a mean would hide the peaks.
+    tau = [int(measured.delays.tau[np.arange(rounds) * columns // rounds == j].max()) for j in range(columns)]
     return {
         "clients": schedule.n,
         "rounds": rounds,
         "seed": seed,
-        # A digit a cell, the share of its clients and rounds that took part.
-        "raster": ["".join(str(round(9 * share)) for share in row) for row in found.raster],
+        # One digit per cell: 9 times the share of its (client, round) pairs that were active, rounded.
+        "raster": ["".join(str(round(9 * share)) for share in row) for row in measured.raster],
         "tau": tau,
-        "tau_max": found.delays.max,
-        "tau_avg": _number(found.delays.avg),
-        "bound": None if found.tau_max_bound is None else _number(found.tau_max_bound),
-        "active": _number(float(found.active.mean())),
-        "empty": int((found.active == 0).sum()),
-        "never": int((found.delays.counts == 0).sum()),
+        "tau_max": measured.delays.max,
+        "tau_avg": _number(measured.delays.avg),
+        "bound": None if measured.tau_max_bound is None else _number(measured.tau_max_bound),
+        "active": _number(float(measured.active.mean())),
+        "empty": int((measured.active == 0).sum()),
+        "never": int((measured.delays.counts == 0).sum()),
     }
 
 
-def _data(runs: Sequence[Run], known: Sequence[Facets]) -> list[dict[str, Any]]:
-    """Samples of each client by label, once for each way the runs split their sets."""
-    found: dict[str, tuple[dict[str, Any], str]] = {}
-    for run, each in zip(runs, known, strict=True):
+def _data(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[str, Any]]:
+    """Samples per client and label, one entry per distinct partition of the runs."""
+    partitions: dict[str, tuple[dict[str, Any], str]] = {}
+    for run, curve in zip(runs, curves, strict=True):
         options = {key: value for key, value in run.config["task"].items() if key in _PARTITION}
-        found.setdefault(json.dumps(options, sort_keys=True, default=str), (options, each.task))
-    return [{"title": task, "task": task} | _counted(options) for options, task in found.values()]
+        partitions.setdefault(json.dumps(options, sort_keys=True, default=str), (options, curve.task))
+    return [{"title": task, "task": task} | _partition(options) for options, task in partitions.values()]
 
 
-def _counted(options: dict[str, Any]) -> dict[str, Any]:
-    # A report on yesterday's runs must not begin to download their data.
+def _partition(options: dict[str, Any]) -> dict[str, Any]:
+    """The partition of a vision task as JSON, or the reason why it is skipped."""
+    # A report must not download data.
     if not at_hand(options["name"]):
-        return {"skipped": f"{options['name']} is not on this machine."}
+        return {"skipped": f"{options['name']} has no image data on this machine."}
     try:
         counts = vision(**options).partition.counts
     except (InputError, OSError, TypeError) as error:

@@ -1,4 +1,7 @@
-"""A schedule measured over a run: delays, and a raster small enough to draw for any N and T."""
+"""Measurements of a schedule over T rounds: delays, and a raster small enough to draw for any N clients and any T.
+
+tau_t: the longest any client has been away, in rounds, as of round t; tau_avg and tau_max: its mean and maximum over t.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -15,26 +18,34 @@ _MOST_CELLS = 500, 1000
 
 @dataclass(frozen=True)
 class Measured:
+    """A schedule's pattern, delays and participation raster."""
+
     pattern: Pattern
     rounds: int
     delays: Delays
     raster: NDArray[np.float64]
-    """share of the (client, round) pairs in each cell that took part; clients down, rounds across"""
+    """per cell, the share of its (client, round) pairs that were active; clients down, rounds across"""
     active: NDArray[np.int64]
-    """|S_t| for each round"""
+    """|S_t|, the number of active clients, per round"""
 
     @property
     def tau_max_bound(self) -> float | None:
-        """The delay lemma's bound on E[tau_max], where there is one for the pattern."""
-        known = dataclasses.asdict(self.pattern)
-        return theory.delay_bound(T=self.rounds, **known) if self.pattern.case else None
+        """The delay lemma's bound on E[tau_max]; None if no lemma applies to the pattern."""
+        properties = dataclasses.asdict(self.pattern)
+        return theory.delay_bound(T=self.rounds, **properties) if self.pattern.case else None
 
 
 def measure(
     schedule: Schedule, rounds: Iterable[int], seed: int, most_cells: tuple[int, int] = _MOST_CELLS
 ) -> Measured:
-    """Goes through `rounds`, a range or a progress bar over one, from 0 on; the raster has no more than so many
-    rows and columns."""
+    """Measures a schedule.
+
+    Args:
+      schedule: the schedule.
+      rounds: the rounds from 0 on, as a range or a progress bar over a range.
+      seed: the schedule's seed.
+      most_cells: the most rows and columns of the raster.
+    """
     meter = DelayMeter(schedule.n)
     sets = []
     for t in rounds:
@@ -42,18 +53,18 @@ def measure(
         meter.update(sets[-1])
     delays, T = meter.result(), len(sets)
     height, width = min(schedule.n, most_cells[0]), min(T, most_cells[1])
-    hits, cells = np.zeros((height, width)), np.zeros((height, width))
+    active_pairs, pairs = np.zeros((height, width)), np.zeros((height, width))
     row_of = np.arange(schedule.n) * height // schedule.n
     clients_in_row = np.bincount(row_of, minlength=height)
     for t, ids in enumerate(sets):
         column = t * width // T
-        hits[:, column] += np.bincount(row_of[ids], minlength=height)
-        cells[:, column] += clients_in_row
-    return Measured(schedule.describe(T), T, delays, hits / cells, np.array([len(ids) for ids in sets]))
+        active_pairs[:, column] += np.bincount(row_of[ids], minlength=height)
+        pairs[:, column] += clients_in_row
+    return Measured(schedule.describe(T), T, delays, active_pairs / pairs, np.array([len(ids) for ids in sets]))
 
 
 def summary(measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float) -> dict[str, float | int | None]:
-    """What the delays come to: counts, tau, the lemma's bound where there is one, Theorem 1's rates."""
+    """Counts, delays, the lemma's bound (None if no lemma applies) and Theorem 1's learning rates, by name."""
     delays = measured.delays
     rates = theory.learning_rates(
         L=L,

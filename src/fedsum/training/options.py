@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ..algorithms import Round
-from ..base.checks import InputError, integer, keep, nearest, real
+from ..base.checks import InputError, integer, nearest, real, set_fields
 from ..base.checks import seed as check_seed
 from ..base.plain import Table
 from ..engine import ENGINES
@@ -137,7 +137,9 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        keep(self, **{option.name: option.metadata["check"](option.name, self[option.name]) for option in OPTIONS})
+        set_fields(
+            self, **{option.name: option.metadata["check"](option.name, self[option.name]) for option in OPTIONS}
+        )
         if isinstance(self.eta_l, PerRound) and len(self.eta_l.values) < self.rounds:
             raise InputError("eta_l", f"{len(self.eta_l.values)} values", f"one value for each of {self.rounds} rounds")
 

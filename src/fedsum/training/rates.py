@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..base.checks import InputError, integer, keep, real
+from ..base.checks import InputError, integer, real, set_fields
 from ..base.plain import bounded, plain
 from ..base.registry import build, refuse_digest, split
 
@@ -28,7 +28,7 @@ class InverseSqrt:
     over: float = 10.0
 
     def __post_init__(self) -> None:
-        keep(self, eta_0=real("eta_0", self.eta_0, above=0), over=real("over", self.over, above=0))
+        set_fields(self, eta_0=real("eta_0", self.eta_0, above=0), over=real("over", self.over, above=0))
 
     def __call__(self, t: int) -> float:
         return self.eta_0 / math.sqrt(t / self.over + 1)
@@ -47,7 +47,7 @@ class PerRound:
     def __post_init__(self) -> None:
         if isinstance(self.values, str) or not isinstance(self.values, Sequence) or not self.values:
             raise InputError("values", self.values, "a list with one value per round")
-        keep(self, values=list(self.values))
+        set_fields(self, values=list(self.values))
 
     def __call__(self, t: int) -> Any:
         integer("round", t, low=0, high=len(self.values) - 1, high_name="rounds written down")
