@@ -11,7 +11,7 @@ import json
 from unittest import mock
 
 import torch
-from engine import ACTIVE, BATCH, CLIENTS, SETS, K, Silent, to_unit
+from engine import ACTIVE, BATCH, CLIENTS, SETS, K, Silent
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -20,7 +20,7 @@ from torch import nn
 import fedsum
 from fedsum.engine import StateBank
 from fedsum.engine.bank import blocks
-from fedsum.tasks import ClientData, partition
+from fedsum.tasks import ClientData, Standardize, partition
 
 
 def run(task, rounds):
@@ -52,7 +52,8 @@ def main():
         torch.randint(0, 10, shape[:1]),
         partition.iid(shape[0], CLIENTS, seed=0),
     )
-    task = Silent(make, nn.functional.cross_entropy, data, prepare=to_unit)
+    prepare = Standardize((0.0,) * shape[1], (1.0,) * shape[1])  # to [0, 1]
+    task = Silent(make, nn.functional.cross_entropy, data, prepare=prepare)
     full_device = mock.patch.multiple(blocks, _SHARE=1e-12, host_memory_free=lambda: 1e30)
     no_foresight = mock.patch.object(StateBank, "expect", return_value=None)
     found = {}

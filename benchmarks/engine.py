@@ -22,8 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedsum
 from fedsum.engine import kernels as our_kernels
-from fedsum.tasks import ClientData, Task, models, partition
-from fedsum.tasks.transforms import Standardize
+from fedsum.tasks import ClientData, Standardize, Task, models, partition
 
 CLIENTS, ACTIVE, K, BATCH, TURN = 100, 20, 10, 128, 5
 SETS = {
