@@ -1,5 +1,6 @@
 """`fedsum flower ...`: an app and keys that Flower accepts."""
 
+import json
 import pkgutil
 import stat
 import sys
@@ -97,10 +98,12 @@ def test_public_names_are_what_they_say():
         flower.Door  # noqa: B018
 
 
-def test_no_two_modules_have_one_name():
-    source = Path(flower.__file__).parents[1]
-    modules = [path for path in source.rglob("*.py") if path.name != "__init__.py" and "template" not in path.parts]
-    here = {path.name for path in modules if path.parent.name == "flower"}
-    elsewhere = {path.name for path in modules if path.parent.name != "flower"}
-    assert not here & elsewhere
-    assert len(here) > 10
+def test_the_settings_of_a_deployment_are_in_the_documentation(monkeypatch, capsys):
+    assert fedsum(monkeypatch, "flower", "settings") == 0
+    out = capsys.readouterr().out
+    assert ("on-loss" in out, "[algorithm]" in out) == (True, True)
+    assert fedsum(monkeypatch, "flower", "settings", "--markdown") == 0
+    table = capsys.readouterr().out.strip()
+    assert table in (Path(__file__).parent.parent / "docs/flower.md").read_text()
+    assert fedsum(monkeypatch, "flower", "settings", "--json") == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} >= {"clients", "eta-l", "quorum", "deadline"}

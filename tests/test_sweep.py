@@ -19,6 +19,7 @@ from rich.console import Console
 
 from fedsum import InputError
 from fedsum.cli import progress
+from fedsum.report import final
 from fedsum.report.page import render
 from fedsum.runs import LocalPool, Run, best, expand, find_runs, not_begun, pools, read_runs, run_all
 from fedsum.runs.execute import execute_quietly
@@ -646,3 +647,22 @@ def test_the_tensorboard_of_the_documentation(tmp_path):
     schedule = fedsum.Uniform(4, 2)
     fedsum.simulate(task, fedsum.FedSUM(), schedule, rounds=3, local_steps=1, eta_l=0.1, observers=[watching])
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):
+    """Also for a run shorter than the last 50 rounds, where the untrained model must not count."""
+    for rounds in (30, 150):
+        text = SMALL.replace("rounds = 150", f"rounds = {rounds}") + "[sweep]\neta_g = [0.5, 1.0]\n"
+        written(tmp_path / "one.toml", text)
+            tmp_path / "one.toml", SMALL.replace("rounds = 150", f"rounds = {rounds}") + "[sweep]\neta_g = [0.5, 1.0]\n"
+        )
+        table = read_settings(tmp_path / "one.toml")
+        folder = tmp_path / f"runs{rounds}"
+        assert fedsum("run", "one.toml", "--folder", folder)[0] == 0
+        planned = expand(table, folder)
+        found = best(planned, {run.name: Run.read(run.folder) for run in planned}, "train_loss")
+        row = final(read_runs(folder)).set_index("setting").loc[found.name.replace("1.0", "1")]
+        assert row["train_loss_last"] == pytest.approx(found.value, rel=1e-12)
+        by_round = Run.read(folder / found.name).metrics.set_index("round")["train_loss"]
+        counted = by_round[(by_round.index > rounds - 50) & (by_round.index > 0)]
+        assert found.value == pytest.approx(counted.mean(), rel=1e-12)

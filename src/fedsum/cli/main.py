@@ -11,6 +11,7 @@ from .delays_command import delays
 from .demo_command import demo
 from .flower_certs_command import flower_certs
 from .flower_init_command import flower_init
+from .flower_settings_command import flower_settings
 from .grid_command import grid
 from .list_command import list_algorithms
 from .report_command import report
@@ -28,6 +29,7 @@ app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
 flower.command("init")(flower_init)
 flower.command("certs")(flower_certs)
+flower.command("settings")(flower_settings)
 app.add_typer(flower, name="flower")
 
 

@@ -4,39 +4,44 @@ from dataclasses import MISSING
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table as Printed
 
 from ..spec import PARTS
 from ..training import OPTIONS
 from .console import Json, out, print_json
 
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")]
+
 
 def settings(
     as_json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Every setting of a run, with the paper's symbol, its default and what it is."""
     rows = setting_rows()
     if as_json:
         print_json(rows)
         return
+    caption = "task, algorithm and schedule: a name, or a table with one"
+    print_settings(rows, "Settings of a run", caption, markdown)
+
+
+def print_settings(rows: list[dict[str, str]], title: str, caption: str, markdown: bool) -> None:
+    """Settings as a table for people, or as the table of the documentation."""
+    heads = {"name": "setting", "symbol": "symbol", "default": "default", "doc": "what it is"}
+    shown = [heads[key] for key in rows[0]]
     if markdown:
-        out.print(settings_table(), soft_wrap=True, highlight=False, markup=False)
+        cells = [[f"`{row['name']}`", *list(row.values())[1:]] for row in rows]
+        lines = [f"| {' | '.join(line)} |" for line in (shown, ["---"] * len(shown), *cells)]
+        out.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
         return
-    printed = Printed(title="Settings of a run", caption="task, algorithm and schedule: a name, or a table with one")
-    for head in ("setting", "symbol", "default", "what it is"):
+    printed = Printed(title=title, caption=escape(caption))
+    for head in shown:
         printed.add_column(head)
     for row in rows:
-        printed.add_row(*row.values())
+        printed.add_row(*map(escape, row.values()))
     out.print(printed)
-
-
-def settings_table() -> str:
-    """As Markdown."""
-    lines = ["| setting | symbol | default | what it is |", "|---|---|---|---|"]
-    for row in setting_rows():
-        lines.append(f"| `{row['name']}` | {row['symbol']} | {row['default']} | {row['doc']} |")
-    return "\n".join(lines)
 
 
 def setting_rows() -> list[dict[str, str]]:

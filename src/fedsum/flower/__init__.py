@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .app_template import write_app
     from .certs import write_certs
     from .clientapp import client_app
-    from .deployment import Deployment
+    from .deployment import Deployment, setting_rows
     from .federation import Federation
     from .journal import Journal
     from .ledger import Ledger, RoundOutcome
@@ -28,6 +28,7 @@ __all__ = [
     "own_data",
     "require_flower",
     "server_app",
+    "setting_rows",
     "write_app",
     "write_certs",
 ]
@@ -43,6 +44,7 @@ _MODULES = {
     "client_app": "clientapp",
     "own_data": "serverapp",
     "server_app": "serverapp",
+    "setting_rows": "deployment",
     "write_app": "app_template",
     "write_certs": "certs",
 }

@@ -54,7 +54,7 @@ class Deployment:
         Called on the server only: a trace that the schedule names is on the server's machine.
         """
         table = _nested(config)
-        own = {name: table.pop(name) for name in OWN if name in table}
+        own = {name: table.pop(name) for name in _OWN if name in table}
         rules = MergeRules(**{name: table.pop(name) for name in _RULES if name in table})
         n = integer("clients", table.pop("clients", None), low=1)
         algorithm = parse_algorithm(table.pop("algorithm"))
@@ -87,8 +87,23 @@ class Deployment:
         return {**run, DEPLOYMENT: {"deadline": self.deadline, **dataclasses.asdict(self.rules)}}
 
 
-OWN = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
-SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *OWN)
+_OWN = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
+SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *_OWN)
+
+
+def setting_rows() -> list[dict[str, str]]:
+    """One row per setting, from where the settings are defined; the table of the documentation too."""
+    options = [option for option in OPTIONS if option.name in USED_OPTIONS]
+    own = [setting for setting in fields(Deployment) if setting.metadata]
+    rows = [
+        {"name": "clients", "default": "required", "doc": "N, all clients, online or not; it stays fixed"},
+        {"name": "[algorithm]", "default": "FedSUM", "doc": "name, and its fields beside it"},
+        {"name": "[schedule]", "default": "", "doc": "name, and its fields beside it; none: all clients online"},
+    ]
+    for setting in (*options, *fields(MergeRules), *own):
+        default = "required" if setting.default is dataclasses.MISSING else str(setting.default)
+        rows.append({"name": setting.name.replace("_", "-"), "default": default, "doc": setting.metadata["doc"]})
+    return rows
 
 
 def configured_algorithm(config: Mapping[str, Any]) -> Algorithm:

@@ -44,5 +44,5 @@ class MergeRules:
         """Refuses rules that do not fit this algorithm or this number of clients."""
         integer("quorum", self.quorum, low=1, high=n, high_name="clients")
         if self.on_loss == "table" and not telescopes(algorithm):
-            accepted = f"{algorithm.name}'s uplinks do not sum up to a state; use 'reset'"
+            accepted = f"{algorithm.label}'s uplinks do not sum up to a state; use 'reset'"
             raise InputError("on_loss", self.on_loss, accepted)
