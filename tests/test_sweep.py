@@ -654,8 +654,6 @@ def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):
     for rounds in (30, 150):
         text = SMALL.replace("rounds = 150", f"rounds = {rounds}") + "[sweep]\neta_g = [0.5, 1.0]\n"
         written(tmp_path / "one.toml", text)
-            tmp_path / "one.toml", SMALL.replace("rounds = 150", f"rounds = {rounds}") + "[sweep]\neta_g = [0.5, 1.0]\n"
-        )
         table = read_settings(tmp_path / "one.toml")
         folder = tmp_path / f"runs{rounds}"
         assert fedsum("run", "one.toml", "--folder", folder)[0] == 0
