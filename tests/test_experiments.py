@@ -139,7 +139,7 @@ def test_the_bars_say_how_samples_were_split(fedsum, monkeypatch):
 
 def test_the_zoom_is_on_the_rounds_that_were_evaluated_one_by_one(fedsum, monkeypatch):
     seen = []
-    monkeypatch.setattr(drawing, "grid", lambda runs, **how: seen.append(how.get("last")) or Figure())
+    monkeypatch.setattr(drawing, "panel_figure", lambda runs, **how: seen.append(how.get("last")) or Figure())
     assert fedsum("reproduce", "bias", "--scale", "small", "--rounds", "12", "--set", "eval_last=5")[0] == 0
     assert seen == [None, None, 5]
 

@@ -18,9 +18,9 @@ from fedsum.figures import COLOURS, save
 from fedsum.report import Run, read_runs
 from fedsum.report.facets import DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.page import SCRIPTS, payload, render, write_page
-from fedsum.report.panels import bars, grid, mean_curve, scale
-from fedsum.report.sensitivity import against_setting, settings
-from fedsum.report.table import final, metrics
+from fedsum.report.panels import bars, mean_curve, panel_figure, scale
+from fedsum.report.sensitivity import against_setting, setting_table
+from fedsum.report.table import final_table, metric_names
 from fedsum.tasks import data
 
 ALGORITHMS = ("FedSUM", "FedAvg", "SCAFFOLD")
@@ -125,6 +125,11 @@ def test_a_broken_status_is_a_run_whose_process_is_gone(tmp_path):
     assert read_runs(tmp_path)[0].state == "interrupted"
 
 
+def test_counters_of_a_deployment_are_no_metrics(tmp_path):
+    run = made(tmp_path, metrics=table(test_accuracy=[0.1, 0.5, 0.9]).assign(epoch=0, drift=1e-9))
+    assert metric_names([run]) == ["test_accuracy", "train_loss"]
+
+
 def test_folders_without_runs_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no runs in it: a run is a folder with a config\.toml"):
         read_runs(tmp_path)
@@ -191,7 +196,7 @@ def test_final_values_are_means_and_spreads_over_the_seeds_that_finished(tmp_pat
         made(tmp_path, seed=1, metrics=table(test_accuracy=[0.1, 0.7, 0.7])),
         made(tmp_path, seed=2, metrics=table(test_accuracy=[0.1, 0.0, 0.0]), state="diverged"),
     ]
-    (row,) = final(two, last=15).to_dict("records")
+    (row,) = final_table(two, last=15).to_dict("records")
     assert (row["runs"], row["over"], row["finished"], row["diverged"], row["round"]) == (3, 2, 2, 1, 20)
     assert row["test_accuracy"] == pytest.approx(0.8)
     assert row["test_accuracy_std"] == pytest.approx(np.sqrt(0.02))
@@ -201,14 +206,14 @@ def test_final_values_are_means_and_spreads_over_the_seeds_that_finished(tmp_pat
 
 
 def test_final_values_of_runs_on_their_way_and_of_none(tmp_path):
-    (row,) = final([made(tmp_path, state="stopped")]).to_dict("records")
+    (row,) = final_table([made(tmp_path, state="stopped")]).to_dict("records")
     assert (row["over"], row["finished"], row["round"], row["test_accuracy"]) == (1, 0, 20, 0.9)
     assert np.isnan(row["test_accuracy_std"])
     behind = made(tmp_path, state="stopped", seed=1, metrics=table().iloc[:2])
-    (row,) = final([made(tmp_path, state="stopped"), behind]).to_dict("records")
+    (row,) = final_table([made(tmp_path, state="stopped"), behind]).to_dict("records")
     assert (row["over"], row["round"]) == (2, 10)
     assert (row["test_accuracy"], row["communication"]) == tuple(table()[["test_accuracy", "communication"]].iloc[1])
-    (row,) = final([made(tmp_path, state="diverged")]).to_dict("records")
+    (row,) = final_table([made(tmp_path, state="diverged")]).to_dict("records")
     assert row["over"] == 0
     assert np.isnan(row["test_accuracy"])
 
@@ -216,8 +221,8 @@ def test_final_values_of_runs_on_their_way_and_of_none(tmp_path):
 def test_the_server_model_of_others_is_their_only_one(tmp_path):
     awe = made(tmp_path, "FedAWE", metrics=table(server_test_accuracy=[0.1, 0.2, 0.3]))
     both = [made(tmp_path), awe]
-    assert metrics(both) == ["test_accuracy", "train_loss", "server_test_accuracy"]
-    assert final(both)["server_test_accuracy"].tolist() == [0.9, 0.3]
+    assert metric_names(both) == ["test_accuracy", "train_loss", "server_test_accuracy"]
+    assert final_table(both)["server_test_accuracy"].tolist() == [0.9, 0.3]
 
 
 def test_mean_curve_over_the_seeds_that_got_there(tmp_path):
@@ -242,7 +247,7 @@ def texts(figure):
 
 
 def test_grid_has_the_papers_layout(runs, tmp_path):
-    figure = grid(runs)
+    figure = panel_figure(runs)
     assert len(figure.axes) == 6
     assert [ax.get_title() for ax in figure.axes[:3]] == ["Uniform (P1)", "Independent (P2)", "Biased"]
     assert [figure.axes[k].get_ylabel() for k in (0, 3)] == ["digits\ntrain loss", "digits\ntest accuracy"]
@@ -258,7 +263,7 @@ def test_grid_has_the_papers_layout(runs, tmp_path):
 
 
 def test_grid_zooms_on_the_last_rounds_and_counts_communication(runs):
-    figure = grid(runs, x="communication", y="test_accuracy", last=6)
+    figure = panel_figure(runs, x="communication", y="test_accuracy", last=6)
     assert len(figure.axes) == 3
     assert figure.axes[0].get_xlabel() == "vectors sent"
     assert all(len(line.get_xdata()) == 6 for ax in figure.axes for line in ax.lines if line.get_marker() != "x")
@@ -268,7 +273,7 @@ def test_grid_zooms_on_the_last_rounds_and_counts_communication(runs):
 
 def test_grid_compares_patterns_where_there_is_one_algorithm(runs):
     one = [run for run in runs if run.config["algorithm"]["name"] == "FedSUM"]
-    figure = grid(one, title="cases")
+    figure = panel_figure(one, title="cases")
     assert texts(figure) == ["Uniform (P1)", "Independent (P2)", "Biased"]
     assert [ax.get_ylabel() for ax in figure.axes] == ["digits\ntrain loss", "digits\ntest accuracy"]
     assert figure.get_suptitle() == "cases"
@@ -277,18 +282,18 @@ def test_grid_compares_patterns_where_there_is_one_algorithm(runs):
 def test_grid_of_several_tasks_and_of_what_is_missing(tmp_path):
     mnist = TASK | {"name": "mnist"}
     few = [made(tmp_path), made(tmp_path, task=mnist), made(tmp_path, "FedAvg", "Biased", task=mnist)]
-    figure = grid(few, y="train_loss")
+    figure = panel_figure(few, y="train_loss")
     assert [figure.axes[k].get_ylabel() for k in (0, 2)] == ["MNIST\ntrain loss", "digits\ntrain loss"]
     assert [text.get_text() for text in figure.axes[3].texts] == ["no runs"]
-    wide = grid(few[:2], compare="algorithm")
+    wide = panel_figure(few[:2], compare="algorithm")
     assert [ax.get_title() for ax in wide.axes] == ["MNIST", "digits", "", ""]
     assert texts(wide) == []
-    assert len(grid(few, compare="task", y="train_loss").axes) == 4
+    assert len(panel_figure(few, compare="task", y="train_loss").axes) == 4
 
 
 def test_the_legend_and_the_title_have_room(tmp_path):
     runs = [made(tmp_path, "FedAU", eta_l={"name": "InverseSqrt", "eta_0": 0.1, "over": i + 1e-9}) for i in range(1, 6)]
-    picture = grid(runs, y="train_loss", title="a title that is longer than the picture is wide, " * 3)
+    picture = panel_figure(runs, y="train_loss", title="a title that is longer than the picture is wide, " * 3)
     picture.canvas.draw()
     width = picture.bbox.width
     for artist in (*picture.legends, picture._suptitle):
@@ -310,12 +315,12 @@ def test_a_logarithmic_axis_has_numbers_all_along(low, high):
 
 def test_a_run_that_blew_up_does_not_decide_the_scale(tmp_path):
     wild = table(train_loss=[2.0, 1e6, 1e12], test_accuracy=[0.1, 0.1, 0.1])
-    figure = grid([made(tmp_path), made(tmp_path, "FedAvg", metrics=wild, state="diverged")], y="train_loss")
+    figure = panel_figure([made(tmp_path), made(tmp_path, "FedAvg", metrics=wild, state="diverged")], y="train_loss")
     (ax,) = figure.axes
     assert ax.get_ylim()[1] < 3
     (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
     assert cross.get_ydata()[0] == ax.get_ylim()[1]
-    lost = grid([made(tmp_path, metrics=wild, state="diverged")], y="train_loss")
+    lost = panel_figure([made(tmp_path, metrics=wild, state="diverged")], y="train_loss")
     assert lost.axes[0].get_ylim()[1] > 1e12
 
 
@@ -336,9 +341,9 @@ def test_whole_lines_are_drawn_beneath_broken_ones_and_baselines_beneath_the_fam
 )
 def test_grid_refuses(runs, options, message):
     with pytest.raises(InputError, match=message):
-        grid(runs, **options)
+        panel_figure(runs, **options)
     with pytest.raises(InputError, match="at least one run"):
-        grid([])
+        panel_figure([])
 
 
 def rated(tmp_path, algorithm, eta, loss=1.0, **options):
@@ -349,14 +354,14 @@ def rated(tmp_path, algorithm, eta, loss=1.0, **options):
 
 def test_more_than_four_panels_of_a_metric_go_below_each_other(tmp_path):
     few = [rated(tmp_path, name, eta) for name in ("FedSUM", "FedAvg", "MIFA", "FedAU") for eta in (0.1, 0.3)]
-    beside = grid(few, compare="setting")
+    beside = panel_figure(few, compare="setting")
     assert [ax.get_title() for ax in beside.axes[:4]] == [
         "digits, FedSUM",
         "digits, FedAvg",
         "digits, FedAU",
         "digits, MIFA",
     ]
-    below = grid([*few, rated(tmp_path, "FedAWE", 0.1)], compare="setting")
+    below = panel_figure([*few, rated(tmp_path, "FedAWE", 0.1)], compare="setting")
     assert [ax.get_ylabel() for ax in below.axes[:3]] == [
         "digits, FedSUM\ntrain loss",
         "digits, FedSUM\ntest accuracy",
@@ -370,7 +375,7 @@ def test_what_algorithms_came_to_against_a_setting(tmp_path):
         rated(tmp_path, "FedSUM", eta, loss, seed=seed) for eta, loss in ((0.1, 1.0), (0.01, 1.5)) for seed in (0, 1)
     ]
     runs += [rated(tmp_path, "FedAvg", 0.01, 1.2), rated(tmp_path, "FedAvg", 0.1, 1e9, state="diverged")]
-    found = settings(runs)
+    found = setting_table(runs)
     assert found[["algorithm", "value", "over"]].to_numpy().tolist() == [
         ["FedSUM", 0.01, 2],
         ["FedSUM", 0.1, 2],
@@ -392,14 +397,17 @@ def test_what_algorithms_came_to_against_a_setting(tmp_path):
 
 def test_patterns_are_apart_where_there_are_several(tmp_path):
     runs = [rated(tmp_path, "FedSUM", eta, eta, schedule=each) for eta in (0.25, 0.5) for each in ("Biased", "Uniform")]
-    figure = against_setting(settings(runs), y=["train_loss"])
+    figure = against_setting(setting_table(runs), y=["train_loss"])
     assert [ax.get_ylabel() for ax in figure.axes] == ["digits, Uniform (P1)\ntrain loss", "digits, Biased\ntrain loss"]
     assert [ax.lines[0].get_ydata().tolist() for ax in figure.axes] == [[0.25, 0.5]] * 2
 
 
 def test_a_setting_is_one_number(tmp_path):
-    assert settings([made(tmp_path)]) is None
-    assert settings([rated(tmp_path, "FedSUM", eta, batch_size=size) for eta in (0.1, 0.2) for size in (8, 16)]) is None
+    assert setting_table([made(tmp_path)]) is None
+    assert (
+        setting_table([rated(tmp_path, "FedSUM", eta, batch_size=size) for eta in (0.1, 0.2) for size in (8, 16)])
+        is None
+    )
 
 
 def test_bars_have_a_panel_a_set():

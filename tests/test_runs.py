@@ -23,8 +23,8 @@ import fedsum
 from fedsum import InputError, simulate
 from fedsum.runs import Run, environment, tensorfile
 from fedsum.runs.checkpoint import Snapshot
-from fedsum.runs.folder import RunFolder
 from fedsum.runs.recorder import Recorder
+from fedsum.runs.run_writer import RunFolder
 from fedsum.tasks import Quadratic
 
 HERE = Path(__file__).parent
@@ -332,7 +332,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsum.runs.folder._PATIENCE", 0.2)
+    monkeypatch.setattr("fedsum.runs.run_writer._PATIENCE", 0.2)
     held = RunFolder(tmp_path)
     with pytest.raises(InputError, match=f"another process writes to it .process {os.getpid()} on"):
         go(tmp_path)

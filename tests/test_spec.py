@@ -1,6 +1,8 @@
 """The settings language: parsed once, dumped and parsed again to the same spec, compared by what it computes."""
 
+import math
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from fedsum.cli.settings_command import setting_rows
 from fedsum.spec import SETTINGS, first_difference, toml_text
 from fedsum.tasks import data
 from fedsum.training import OPTIONS, Options
+from fedsum.training import rates as rates_module
 
 BASE = {
     "rounds": 6,
@@ -100,6 +103,20 @@ def test_parse_is_the_inverse_of_dump(table):
     assert RunSpec.parse(dumped) == spec
     assert RunSpec.parse(tomllib.loads(toml_text(dumped))) == spec
     assert first_difference(dumped, RunSpec.parse(dumped).dump()) is None
+
+
+def test_a_new_rate_needs_no_more_than_a_name(monkeypatch):
+    @dataclass(frozen=True)
+    class Cosine:
+        eta_0: float = 0.1
+
+        def __call__(self, t):
+            return self.eta_0 * (2 + math.cos(t)) / 3
+
+    monkeypatch.setitem(rates_module.RATES, "Cosine", Cosine)
+    spec = RunSpec.parse(BASE | {"rounds": 12_000, "eta_l": {"name": "cosine", "eta_0": 0.2}})
+    assert spec.dump()["eta_l"] == {"name": "Cosine", "eta_0": 0.2}
+    assert RunSpec.parse(spec.dump()) == spec
 
 
 def test_every_option_is_among_the_random_ones():

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fedsum import InputError
 from fedsum.cli import progress
-from fedsum.report import final
+from fedsum.report import final_table
 from fedsum.report.page import render
 from fedsum.runs import LocalPool, Run, best, expand, find_runs, not_begun, pools, read_runs, run_all
 from fedsum.runs.execute import execute_quietly
@@ -659,7 +659,7 @@ def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):
         assert fedsum("run", "one.toml", "--folder", folder)[0] == 0
         planned = expand(table, folder)
         found = best(planned, {run.name: Run.read(run.folder) for run in planned}, "train_loss")
-        row = final(read_runs(folder)).set_index("setting").loc[found.name.replace("1.0", "1")]
+        row = final_table(read_runs(folder)).set_index("setting").loc[found.name.replace("1.0", "1")]
         assert row["train_loss_last"] == pytest.approx(found.value, rel=1e-12)
         by_round = Run.read(folder / found.name).metrics.set_index("round")["train_loss"]
         counted = by_round[(by_round.index > rounds - 50) & (by_round.index > 0)]

@@ -1,7 +1,6 @@
 """The FedSUM family and its baselines, one file per algorithm; `base` is their common interface."""
 
 from .base import Algorithm, LocalPlan, Message, Round, State
-from .card import Card, Traffic, card, count
 from .fedau import FedAU
 from .fedavg import FedAvg
 from .fedawe import FedAWE
@@ -9,6 +8,7 @@ from .fedsum import FedSUM
 from .fedsum_b import FedSUMB
 from .fedsum_cr import FedSUMCR
 from .fedvarp import FedVARP
+from .message_sizes import Card, Traffic, card, count
 from .mifa import MIFA
 from .scaffold import SCAFFOLD
 

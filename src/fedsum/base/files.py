@@ -43,7 +43,7 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep_up(folder: Path) -> None:
+def delete_partial_files(folder: Path) -> None:
     """Deletes the temporary files that killed writers left in `folder`; only for the folder's single writer."""
     for part in folder.glob(".*.part*"):
         part.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from .checks import InputError, nearest
-from .plain import DIGEST
+from .toml_values import DIGEST
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Command line options that several commands take, such as --jobs. The settings of a run are in training/options.py."""
 
 from dataclasses import dataclass
 from pathlib import Path

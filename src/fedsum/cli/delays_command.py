@@ -47,7 +47,7 @@ def delays(
 ) -> None:
     """Who takes part, the delays that follow, the lemmas' bounds and Theorem 1's learning rates."""
     from ..figures import check_path, participation_figure, save
-    from ..report import measure, summary
+    from ..report import measure, schedule_summary
 
     check_path(picture)
 
@@ -60,7 +60,7 @@ def delays(
     constants: dict[str, Any] = {"K": local_steps, "L": smoothness, "sigma": sigma, "Delta_f": delta_f}
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before, not after, the work
     measured = measure(schedule, track(range(T), description=title, console=err, **QUIET), seed)
-    measures = summary(measured, **constants)
+    measures = schedule_summary(measured, **constants)
     picture_of = participation_figure(
         measured.raster,
         measured.delays.gaps,

@@ -7,7 +7,7 @@ import typer
 
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_ROUNDS, LABELS
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..runs import SEED, Best, best, expand
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from .arguments import File, Folder, Gpus, HowToRun, Jobs, Ray, Set

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..runs import (
     SWEEP_FILE,
     LocalPool,
@@ -18,15 +18,15 @@ from ..runs import (
     TensorBoard,
     execute,
     expand,
+    read_planned,
     refuse_another,
     run_all,
-    standings,
 )
 from ..spec import SWEEP, toml_text
 from .arguments import HowToRun
 from .console import err, print_json
 from .progress import RunProgress, SweepProgress
-from .standing import print_run, print_runs, summary
+from .run_tables import print_run, print_runs, summary
 
 INTERRUPTED, FAILED = 130, 1
 """exit codes"""
@@ -40,7 +40,7 @@ def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRu
         if not how.as_json:
             print_run(runs[planned[0].name])
     else:
-        standings(planned)  # refused before anything is written or started
+        read_planned(planned)  # refused before anything is written or started
         refuse_another(table, folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SWEEP_FILE).write_text(toml_text(table))

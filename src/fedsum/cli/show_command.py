@@ -4,7 +4,7 @@ from ..base.checks import InputError
 from ..runs import CONFIG, Run, find_runs, not_begun
 from .arguments import RunsFolder
 from .console import Json, print_json
-from .standing import print_run, print_runs, summary
+from .run_tables import print_run, print_runs, summary
 
 
 def show(folder: RunsFolder, as_json: Json = False) -> None:

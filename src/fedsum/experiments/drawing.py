@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import written_whole
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..figures import save
 from ..report import (
     NAMES,
@@ -12,9 +12,9 @@ from ..report import (
     against_setting,
     bars,
     delays,
-    grid,
+    panel_figure,
     read_runs,
-    settings,
+    setting_table,
     write_page,
 )
 from ..runs import expand
@@ -35,11 +35,11 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
         # One figure of all tasks may be too high.
         for task in tasks if figure.get("apart") == "task" and len(tasks) > 1 else [None]:
             task_runs = [run for run in runs if task in (None, run.config["task"]["name"])]
-            picture = grid(task_runs, compare=figure.get("compare"), title=figure["title"], **options)
+            picture = panel_figure(task_runs, compare=figure.get("compare"), title=figure["title"], **options)
             name = view if task is None else f"{view}-{task}"
             files += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
     # The table is None if options of the command line leave a single rate, or vary more than the rate.
-    if figure.get("against") == "setting" and (table := settings(runs)) is not None:
+    if figure.get("against") == "setting" and (table := setting_table(runs)) is not None:
         picture = against_setting(table, title=figure["title"])
         files += [save(picture, folder / f"setting.{suffix}") for suffix in _FORMATS]
     if figure.get("against") == "delay":

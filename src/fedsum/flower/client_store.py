@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..algorithms import Message, State
 from ..base.checks import InputError
-from ..base.files import flush, sweep_up, written_whole
+from ..base.files import delete_partial_files, flush, written_whole
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
 
@@ -95,7 +95,7 @@ class ClientStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            sweep_up(self.folder)
+            delete_partial_files(self.folder)
             yield
 
 

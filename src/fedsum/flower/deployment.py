@@ -11,7 +11,7 @@ from typing import Any
 
 from ..algorithms import Algorithm
 from ..base.checks import InputError, integer, nearest, real
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import DEPLOYMENT, RunSpec, ScheduleSpec, TaskSpec, parse_algorithm
 from ..training import OPTIONS, Options, Rate

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..base.checks import InputError
-from ..base.files import flush, sweep_up, written_whole
-from ..base.plain import Table
-from ..runs import CHECKPOINT, METRICS, RunFolder, cut_back
+from ..base.files import delete_partial_files, flush, written_whole
+from ..base.toml_values import Table
+from ..runs import CHECKPOINT, METRICS, RunFolder, truncate_after
 from ..spec import DEPLOYMENT
 from .ledger import Ledger
 from .server_state import ServerState
@@ -39,7 +39,7 @@ class Journal:
         self.folder = self._run.path
         self.log, self.set_status, self.close = self._run.log, self._run.set_status, self._run.close
         self.append_metrics = self._run.append
-        sweep_up(self.folder / CLIENTS)
+        delete_partial_files(self.folder / CLIENTS)
         self._client_files: dict[int, str] = {}
 
     def resume(self, ledger: Ledger) -> bool:
@@ -60,7 +60,7 @@ class Journal:
         for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves others
             if file_path.name not in self._client_files.values():
                 file_path.unlink()
-        cut_back(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
+        truncate_after(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
         self._run.cut_metrics(state.evaluated)
         return True
 

@@ -4,10 +4,10 @@ from ..runs import Run, read_runs
 from .against_delay import against_delay, delays
 from .facets import NAMES, Facets, facets
 from .page import render, write_page
-from .panels import bars, grid
-from .patterns import measure, summary
-from .sensitivity import against_setting, settings
-from .table import final, metrics
+from .panels import bars, panel_figure
+from .patterns import measure, schedule_summary
+from .sensitivity import against_setting, setting_table
+from .table import final_table, metric_names
 
 __all__ = [
     "NAMES",
@@ -18,13 +18,13 @@ __all__ = [
     "bars",
     "delays",
     "facets",
-    "final",
-    "grid",
+    "final_table",
     "measure",
-    "metrics",
+    "metric_names",
+    "panel_figure",
     "read_runs",
     "render",
-    "settings",
-    "summary",
+    "schedule_summary",
+    "setting_table",
     "write_page",
 ]

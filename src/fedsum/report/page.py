@@ -24,7 +24,7 @@ from ..tasks import at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
-from .table import COSTS, column, final, metrics
+from .table import COSTS, column, final_table, metric_names
 
 # Rows and columns: enough for a screen, and small in the file.
 _RASTER = 200, 500
@@ -32,7 +32,7 @@ _MOST_CLIENTS = 1000
 # The files in web/ that make up the page's script. A file uses only names from the files above it.
 SCRIPTS = (
     *("elements", "data", "numbers", "view", "curve_style"),
-    *("scales", "chart", "readout", "panels", "curves"),
+    *("scales", "chart", "readout", "panel_data", "panel_charts"),
     *("table", "final_values", "targets"),
     *("participation", "partitions", "runs", "controls", "main"),
 )
@@ -99,7 +99,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
     pairs = sorted(zip(runs, curves, strict=True), key=lambda pair: (rank[pair[1]], pair[0].config.get("seed", 0)))
     runs, curves = [run for run, _ in pairs], [curve for _, curve in pairs]
     labels = {name: values(curves, name) for name in FACETS}
-    names = metrics(runs)
+    names = metric_names(runs)
     evaluated: dict[tuple[int, ...], int] = {}
     run_entries = [_run(run, curve, labels, names, evaluated) for run, curve in zip(runs, curves, strict=True)]
     return {
@@ -126,7 +126,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         "final": [
             {"f": [labels[name].index(row[name]) for name in FACETS]}
             | {str(name): _number(value) for name, value in row.items() if name not in FACETS}
-            for row in final(runs).to_dict("records")
+            for row in final_table(runs).to_dict("records")
         ],
         "targets": {name: _targets(runs, curves, name) for name in names},
         "missing": _missing(runs, curves) if missing is None else missing,

@@ -17,7 +17,7 @@ from ..base.metrics import LABELS, smaller_is_better
 from ..figures import COLOURS, stacked_bars, wrapped
 from ..runs import Run
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
-from .table import COSTS, column, metrics
+from .table import COSTS, column, metric_names
 
 _PANEL = (2.35, 1.75)
 _WIDEST = 4
@@ -29,7 +29,7 @@ CROSS = "x"
 TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
 
-def grid(
+def panel_figure(
     runs: Sequence[Run],
     *,
     x: str = "round",
@@ -143,7 +143,7 @@ def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, com
         raise InputError("runs", [], "at least one run, from read_runs()")
     if x not in ("round", *COSTS):
         raise InputError("x", x, nearest(x, ("round", *COSTS)))
-    names = metrics(runs)
+    names = metric_names(runs)
     for name in ys:
         if name not in names:
             raise InputError("y", name, nearest(name, names))

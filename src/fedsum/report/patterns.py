@@ -63,7 +63,9 @@ def measure(
     return Measured(schedule.describe(T), T, delays, active_pairs / pairs, np.array([len(ids) for ids in sets]))
 
 
-def summary(measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float) -> dict[str, float | int | None]:
+def schedule_summary(
+    measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float
+) -> dict[str, float | int | None]:
     """Counts, delays, the lemma's bound (None if no lemma applies) and Theorem 1's learning rates, by name."""
     delays = measured.delays
     rates = theory.learning_rates(

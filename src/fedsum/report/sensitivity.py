@@ -13,17 +13,17 @@ from ..figures import wrapped
 from ..runs import Run
 from .facets import LAYERS, styles
 from .panels import CROSS, TEXT, look, scale
-from .table import final
+from .table import final_table
 
 _PANEL = (3.3, 2.5)
 
 
-def settings(runs: Sequence[Run]) -> pd.DataFrame | None:
+def setting_table(runs: Sequence[Run]) -> pd.DataFrame | None:
     """The table of `final`, with two more columns: the `name` and the `value` of the setting.
 
     None unless the runs of an algorithm differ in exactly one number.
     """
-    table = final(runs)
+    table = final_table(runs)
     split = table["setting"].str.split("=", expand=True).reindex(columns=[0, 1])
     table["name"], table["value"] = split[0], pd.to_numeric(split[1], errors="coerce")
     return None if table["value"].isna().any() else table

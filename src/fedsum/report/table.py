@@ -1,4 +1,4 @@
-"""The final values of every curve, over its seeds."""
+"""Which columns of metrics.csv are metrics, and the final values of every curve over its seeds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from .facets import FACETS, Facets, facets, ordered
 
 # Columns of metrics.csv that are progress or cost, not quality of the model.
 COSTS = ("communication", "bytes", "seconds")
-_NOT_METRICS = ("round", "tau", "eval_seconds", *COSTS)
+_NOT_METRICS = ("round", "tau", "eval_seconds", "epoch", "drift", *COSTS)
 _MAIN_METRICS = ("test_accuracy", "error", "train_loss")
 _SERVER = "server_"
 
 
-def metrics(runs: Sequence[Run]) -> list[str]:
+def metric_names(runs: Sequence[Run]) -> list[str]:
     """The names of the models' metrics, the main metrics first."""
     names = dict.fromkeys(str(column) for run in runs for column in run.metrics if column not in _NOT_METRICS)
     return [name for name in _MAIN_METRICS if name in names] + [name for name in names if name not in _MAIN_METRICS]
@@ -37,7 +37,7 @@ def column(run: Run, name: str) -> "pd.Series[float]":
     return pd.Series(run.metrics[source].to_numpy(), index=run.metrics["round"].to_numpy()).dropna()
 
 
-def final(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
+def final_table(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
     """One row per curve: the metrics at the end, and in `_last` columns their means over the last `last` rounds.
 
     Values are means over the finished runs. If no run finished, they are means over the stopped and running runs, up to
@@ -47,7 +47,7 @@ def final(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
     groups: dict[Facets, list[Run]] = defaultdict(list)
     for run, curve in zip(runs, facets(runs), strict=True):
         groups[curve].append(run)
-    names = metrics(runs)
+    names = metric_names(runs)
     return pd.DataFrame([_row(curve, groups[curve], names, last) for curve in ordered(groups)])
 
 

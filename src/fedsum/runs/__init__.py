@@ -1,14 +1,14 @@
 """A run as a folder: one layout, one writer (RunFolder), one reader (Run); checkpoints; sweeps over runs."""
 
-from .csv_rows import cut_back
+from .csv_truncation import truncate_after
 from .execute import execute, train_in_folder
-from .folder import RunFolder, read_toml
-from .interrupt import Stopped
 from .layout import CHECKPOINT, CONFIG, METRICS, SWEEP_FILE
 from .pools import LocalPool, Pool, RayPool
-from .run import OVER, Run, find_runs, read_runs
+from .run_reader import OVER, Run, find_runs, read_runs
+from .run_writer import RunFolder, read_toml
 from .search import SEED, Best, best
-from .sweep import PlannedRun, expand, not_begun, refuse_another, run_all, standings
+from .stop_requests import Stopped
+from .sweep import PlannedRun, expand, not_begun, read_planned, refuse_another, run_all
 from .tensorboard import TensorBoard
 
 __all__ = [
@@ -28,15 +28,15 @@ __all__ = [
     "Stopped",
     "TensorBoard",
     "best",
-    "cut_back",
     "execute",
     "expand",
     "find_runs",
     "not_begun",
+    "read_planned",
     "read_runs",
     "read_toml",
     "refuse_another",
     "run_all",
-    "standings",
     "train_in_folder",
+    "truncate_after",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..version import __version__
 
 NOTED = ("fedsum", "torch", "numpy", "device")

@@ -11,15 +11,15 @@ import torch
 
 from ..algorithms import Algorithm
 from ..base.checks import InputError
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import RunSpec
 from ..tasks import BaseTask
 from ..training import History, Observer, Options, train
-from .folder import RunFolder
 from .layout import CHECKPOINT
 from .recorder import recorded
-from .run import Run
+from .run_reader import Run
+from .run_writer import RunFolder
 from .tensorboard import TensorBoard
 
 _TASKS: dict[str, BaseTask] = {}

@@ -13,10 +13,10 @@ from ..spec import RunSpec
 from ..training import History, Observer, RoundDone, RunState, Training
 from . import checkpoint
 from .checkpoint import Snapshot
-from .folder import RunFolder
-from .interrupt import Stopped, StopRequest, stop_requests
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
-from .run import Run
+from .run_reader import Run
+from .run_writer import RunFolder
+from .stop_requests import Stopped, StopRequest, stop_requests
 
 _STATUS_EVERY = 1.0
 """seconds between updates of the status"""

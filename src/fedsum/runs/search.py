@@ -10,8 +10,8 @@ from typing import Any
 
 from ..base.checks import InputError
 from ..base.metrics import final_value, smaller_is_better
-from ..base.plain import Table
-from .run import Run
+from ..base.toml_values import Table
+from .run_reader import Run
 from .sweep import PlannedRun
 
 SEED = "seed"

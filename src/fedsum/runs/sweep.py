@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError, short
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..spec import SWEEP, RunSpec, assigned, display_name
-from ..training import HOW
+from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
-from .folder import read_toml, refuse_difference
-from .interrupt import stop_requests
 from .layout import CONFIG, SWEEP_FILE
 from .pools import Pool
-from .run import OVER, Run
+from .run_reader import OVER, Run
+from .run_writer import read_toml, refuse_difference
+from .stop_requests import stop_requests
 
 _ATTEMPTS = 3
 """how often a run is started before it counts as failed because its worker died"""
@@ -132,7 +132,7 @@ def run_all(
       tensorboard: write TensorBoard's files too.
       on_look: told every half second how the runs stand.
     """
-    stands = standings(runs)
+    stands = read_planned(runs)
     by_name = {run.name: run for run in runs}
     waiting = deque(run.name for run in runs if stands[run.name].state not in OVER)
     running: dict[Future[Run], str] = {}
@@ -166,7 +166,7 @@ def run_all(
     return stands
 
 
-def standings(runs: Sequence[PlannedRun]) -> dict[str, Run]:
+def read_planned(runs: Sequence[PlannedRun]) -> dict[str, Run]:
     """How all runs stand, by name; an InputError if the folder of one holds other settings."""
     return {run.name: _before(run) for run in runs}
 
@@ -187,7 +187,7 @@ def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
     if not (folder / SWEEP_FILE).exists():
         return
     one, other = (
-        {key: value for key, value in settings.items() if key not in (*HOW, SWEEP)}
+        {key: value for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
         for settings in (read_toml(folder / SWEEP_FILE), table)
     )
     for key in [*other, *one]:

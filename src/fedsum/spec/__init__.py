@@ -1,9 +1,9 @@
 """The one settings language: a RunSpec, parsed from a table and dumped into one; TOML files and `--set`."""
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
-from .compare import first_difference
-from .names import display_name
+from .display_names import display_name
 from .run_spec import DEPLOYMENT, ENVIRONMENT, PARTS, SETTINGS, RunSpec
+from .same_run import first_difference
 from .schedule_spec import ScheduleSpec
 from .task_spec import TASKS, TaskSpec
 from .toml_files import SWEEP, assigned, overlaid, read_settings, toml_text, with_settings

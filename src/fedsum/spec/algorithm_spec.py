@@ -5,8 +5,8 @@ from typing import Any
 
 from ..algorithms import ALGORITHMS, Algorithm
 from ..base.checks import InputError
-from ..base.plain import Table, plain
 from ..base.registry import build, split
+from ..base.toml_values import Table, plain
 from .imported import check_arguments, import_path, imported
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..algorithms import Algorithm
 from ..base.checks import InputError, nearest
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..participation import Schedule
 from ..tasks import BaseTask
 from ..training import OPTIONS, Options

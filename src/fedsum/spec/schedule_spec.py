@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import InputError, integer, nearest
-from ..base.plain import DIGEST, Table, plain
 from ..base.registry import build, refuse_digest, registered, split
+from ..base.toml_values import DIGEST, Table, plain
 from ..participation import SCHEDULES, Explicit, Schedule, Trace
 from ..training import parse_rate
 from .algorithm_spec import object_fields
-from .fingerprint import add_to_digest
 from .imported import absolute, check_arguments, import_path, imported
+from .task_fingerprint import add_to_digest
 
 _TRACE = "Trace"
 NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, _TRACE: Trace}

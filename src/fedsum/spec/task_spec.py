@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.checks import InputError, integer, nearest
-from ..base.plain import Table, plain
 from ..base.registry import refuse_digest, registered, split
+from ..base.toml_values import Table, plain
 from ..tasks import IMAGE_SETS, BaseTask, Quadratic, vision
-from .fingerprint import task_fingerprint
 from .imported import absolute, check_arguments, import_path, imported
+from .task_fingerprint import task_fingerprint
 
 TASKS: dict[str, Callable[..., BaseTask]] = {"quadratic": Quadratic.random, **dict.fromkeys(IMAGE_SETS, vision)}
 _CLIENTS = 100

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError
-from ..base.plain import Table
+from ..base.toml_values import Table
 
 SWEEP = "sweep"
 """the table of lists of values: every combination is a run"""

@@ -2,15 +2,15 @@
 
 from .history import History
 from .observer import Callback, Observer, RoundDone, Training
-from .options import HOW, OPTIONS, Options
+from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
 from .train import train
 
 __all__ = [
-    "HOW",
     "OPTIONS",
+    "RESULT_NEUTRAL",
     "Callback",
     "History",
     "InverseSqrt",

@@ -1,7 +1,8 @@
 """What a run is told besides its task, algorithm and schedule.
 
-Each option's name, type, default, check and documentation stand here and nowhere else: files, `--set`,
-`fedsum settings` and the tables of the documentation come from this list.
+Each option's name, type, default, check and documentation stand here: files, `--set`, `fedsum settings` and the tables
+of the documentation come from this list. The signature of `simulate()` repeats names and defaults, for editors and type
+checkers; a test compares the two.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ import torch
 from ..algorithms import Round
 from ..base.checks import InputError, integer, nearest, real, set_fields
 from ..base.checks import seed as check_seed
-from ..base.plain import Table
+from ..base.toml_values import Table
 from ..engine import ENGINES
 from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 
@@ -194,5 +195,5 @@ class Options:
 
 
 OPTIONS: tuple[Field[Any], ...] = fields(Options)
-HOW = tuple(option.name for option in OPTIONS if not option.metadata["changes_result"])
+RESULT_NEUTRAL = tuple(option.name for option in OPTIONS if not option.metadata["changes_result"])
 """options that say how a run is computed and kept; they change nothing of its result beyond rounding"""

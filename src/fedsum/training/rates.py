@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..base.checks import InputError, integer, real, set_fields
-from ..base.plain import bounded, plain
 from ..base.registry import build, refuse_digest, split
+from ..base.toml_values import bounded, plain
 
 Rate = float | Callable[[int], float]
 
@@ -55,6 +55,7 @@ class PerRound:
 
 
 RATES: dict[str, type[Any]] = {cls.__name__: cls for cls in (InverseSqrt, PerRound)}
+"""rates that files can name: a new class only has to be added here"""
 
 
 def parse_rate(table: Any, field: str = "eta_l") -> Any:
@@ -73,8 +74,9 @@ def dump_rate(rate: Rate, rounds: int) -> Any:
     if isinstance(rate, PerRound):
         values = plain(rate.values, rounds)
         return values if isinstance(values, dict) else bounded({"name": "PerRound", "values": values}, values)
-    if isinstance(rate, InverseSqrt):
-        return {"name": "InverseSqrt", **asdict(rate)}
+    cls: type[Any] = type(rate)
+    if cls in RATES.values():
+        return {"name": cls.__name__, **{field.name: getattr(rate, field.name) for field in fields(cls)}}
     return plain(rate, rounds)
 
 

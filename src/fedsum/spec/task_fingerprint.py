@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base.plain import DIGEST, Table
+from ..base.toml_values import DIGEST, Table
 from ..tasks import BaseTask, Task
 
 MEASURED = ("loss", "prepare", "gradient")

@@ -1,4 +1,4 @@
-"""How runs stand, as tables for people and as JSON."""
+"""The state of runs as tables for people and as JSON. `Run.read` decides what the state is."""
 
 from pathlib import Path
 from typing import Any

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.plain import DIGEST, Table, sha256
-from ..training import HOW, rate_values
-from .fingerprint import MEASURED
+from ..base.toml_values import DIGEST, Table, sha256
+from ..training import RESULT_NEUTRAL, rate_values
+from .task_fingerprint import MEASURED
 
 _SIX_DIGITS = 1.01e-5
 """relative: one unit in the last of six digits, since two machines may round a value to neighbours"""
@@ -33,7 +33,7 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     return None
 
 
-_IGNORED = (*HOW, "environment", "eta_l")
+_IGNORED = (*RESULT_NEUTRAL, "environment", "eta_l")
 """what changes no result; rates are compared by their values"""
 
 

@@ -14,11 +14,11 @@ from typing import IO, Any
 import torch
 
 from ..base.checks import InputError, short
-from ..base.files import flush, sweep_up, written_whole
-from ..base.plain import Table
+from ..base.files import delete_partial_files, flush, written_whole
+from ..base.toml_values import Table
 from ..spec import ENVIRONMENT, first_difference, toml_text
 from . import tensorfile
-from .csv_rows import cut_back
+from .csv_truncation import truncate_after
 from .environment import NOTED, environment, now
 from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
@@ -39,7 +39,7 @@ class RunFolder:
             accepted = f"a folder that can be made and written to ({error.strerror})"
             raise InputError("folder", str(path), accepted) from error
         self._take_lock(_PATIENCE if patience is None else patience)
-        sweep_up(self.path)
+        delete_partial_files(self.path)
         self._columns: list[str] = []
 
     def _take_lock(self, patience: float) -> None:
@@ -106,7 +106,7 @@ class RunFolder:
 
     def cut_metrics(self, last_round: int) -> None:
         """Removes the rows after `last_round`; the next rows are appended to those that stay."""
-        self._columns = cut_back(self.path / METRICS, last_round, self.log)
+        self._columns = truncate_after(self.path / METRICS, last_round, self.log)
 
     def append(self, row: Mapping[str, float]) -> None:
         """Adds one evaluation."""

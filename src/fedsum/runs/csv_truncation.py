@@ -10,7 +10,7 @@ from ..base.files import written_whole
 _INTEGER = re.compile("[0-9]{1,18}")
 
 
-def cut_back(
+def truncate_after(
     path: Path, last_round: int, warn: Callable[[str], None], *, integers: Collection[str] = ("round",)
 ) -> list[str]:
     """Removes the rows after `last_round` from a CSV file with a column `round`, and returns its columns.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedsum.runs.csv_rows import cut_back
+from fedsum.runs.csv_truncation import truncate_after
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from fedsum.runs.csv_rows import cut_back
 def test_what_stays(content, expected, damaged, tmp_path):
     path, warnings = tmp_path / "table.csv", []
     path.write_text(content)
-    columns = cut_back(path, 1, warnings.append, integers=("round", "client"))
+    columns = truncate_after(path, 1, warnings.append, integers=("round", "client"))
     assert path.read_text() == expected
     assert columns == (["round", "client"] if expected else [])
     assert len(warnings) == bool(damaged)
@@ -33,12 +33,12 @@ def test_what_stays(content, expected, damaged, tmp_path):
 
 
 def test_a_missing_file_has_no_rows(tmp_path):
-    assert cut_back(tmp_path / "none.csv", 5, print) == []
+    assert truncate_after(tmp_path / "none.csv", 5, print) == []
     assert not list(tmp_path.iterdir())
 
 
 def test_only_the_named_columns_must_hold_integers(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text('round,loss\n0,0.5\n1,"[1, 2]"\n2,\n3,0.1\n')
-    assert cut_back(path, 2, pytest.fail) == ["round", "loss"]
+    assert truncate_after(path, 2, pytest.fail) == ["round", "loss"]
     assert path.read_text() == 'round,loss\n0,0.5\n1,"[1, 2]"\n2,\n'
