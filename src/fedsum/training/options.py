@@ -85,10 +85,10 @@ def _parse_dtype(name: Any) -> torch.dtype:
     return DTYPES[name]
 
 
-def _device(name: str, value: Any) -> str | torch.device:
+def _device(name: str, value: Any) -> str:
     if not isinstance(value, str | torch.device):
         raise InputError(name, value, "'auto', 'cpu', 'cuda', or a torch device")
-    return value
+    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +139,11 @@ class Options:
 
     def __post_init__(self) -> None:
         set_fields(
-            self, **{option.name: option.metadata["check"](option.name, self[option.name]) for option in OPTIONS}
+            self,
+            **{option.name: option.metadata["check"](option.name, getattr(self, option.name)) for option in OPTIONS},
         )
         if isinstance(self.eta_l, PerRound) and len(self.eta_l.values) < self.rounds:
             raise InputError("eta_l", f"{len(self.eta_l.values)} values", f"one value for each of {self.rounds} rounds")
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "Options":
@@ -164,8 +162,8 @@ class Options:
         """In types that TOML has."""
         table: Table = {}
         for option in OPTIONS:
-            value = self[option.name]
-            if isinstance(value, torch.dtype | torch.device):
+            value = getattr(self, option.name)
+            if isinstance(value, torch.dtype):
                 value = str(value).removeprefix("torch.")
             if option.name == "eta_l":
                 value = dump_rate(value, self.rounds)
