@@ -11,6 +11,7 @@ from fedsum.algorithms import ALGORITHMS
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import AwayBlock
+from fedsum.tasks import Quadratic
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
@@ -218,3 +219,17 @@ def test_a_run_goes_on_with_the_same_bits(task, away, tmp_path, monkeypatch):
         torch.equal(v, whole.clients[i][name]) for i in resumed.clients for name, v in resumed.clients[i].items()
     )
     assert "resumed after round" in (tmp_path / "log").read_text()
+
+
+def test_a_task_that_stays_on_the_cpu_is_trained_there():
+    """Whatever `device` says: its gradients are on the CPU, where no graph can be captured."""
+
+    class Stays(Quadratic):
+        def to(self, device, dtype):
+            return super().to(torch.device("cpu"), dtype)
+
+    whole = Quadratic.random(6, 4)
+    task = Stays(whole.curvature, whole.centers)
+    options = {"rounds": 20, "local_steps": 2, "eta_l": 0.05, "dtype": torch.float64}
+    auto, cpu = (simulate(task, FedSUM(), Uniform(6, 2), device=device, **options).x for device in ("auto", "cpu"))
+    assert torch.equal(auto, cpu)

@@ -74,7 +74,7 @@ def test_workers_give_the_loops_bits(algorithm, dtype, shared_workers, monkeypat
     loop = final(algorithm, "loop", dtype=dtype)
     engine = shared_workers(dtype)
     monkeypatch.setattr(engine, "close", lambda: None)
-    monkeypatch.setattr(sys.modules["fedsum.training.train"], "choose_engine", lambda *a, **k: engine)
+    monkeypatch.setattr(sys.modules["fedsum.training.training_loop"], "choose_engine", lambda *a, **k: engine)
     assert torch.equal(final(algorithm, "workers", dtype=dtype), loop)
 
 

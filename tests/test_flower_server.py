@@ -371,7 +371,7 @@ def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
 
 def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
     federation(tmp_path, FedSUM(), rounds=2)
-    with pytest.raises(InputError, match="holds a run with algorithm 'FedSUM"):
+    with pytest.raises(InputError, match=r"holds a run with algorithm \{'name': 'FedSUM'\}"):
         federation(tmp_path, FedSUMCR())
     with pytest.raises(InputError, match="holds a run with on_loss 'reset'"):
         federation(tmp_path, FedSUM(), on_loss="table")
@@ -507,16 +507,30 @@ def test_keys_of_clients(tmp_path):
             read_client_keys(tmp_path / name, N)
 
 
-@pytest.mark.parametrize("changed", [{"seed": 7}, {"local-steps": 3}, {"eta-l": 0.04}, {"algorithm.name": "FedSUM-B"}])
+@pytest.mark.parametrize(
+    "changed",
+    [{"seed": 7}, {"local-steps": 3}, {"eta-l": 0.04}, {"algorithm.name": "FedSUM-B"}, {"on-loss": "table"}],
+)
 def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
     grid, app = LocalGrid(tmp_path / "clients", FedSUM()), server_app(lambda n: TASK)
     config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM"}
     app(grid, Context(1, 1, {}, RecordDict(), config))
+    before = Run.read(tmp_path / "run").config
     with pytest.raises(InputError, match=r"the run in .* has "):
         app(grid, Context(1, 1, {}, RecordDict(), config | changed))
-    app(grid, Context(1, 1, {}, RecordDict(), config | {"rounds": 8, "deadline": 30.0, "quorum": 2}))
-    assert Run.read(tmp_path / "run").round == 8
-    assert Run.read(tmp_path / "run").config["rounds"] == 8
+    assert Run.read(tmp_path / "run").config == before  # a refused call changes nothing
+    longer = {
+        "rounds": 8,
+        "deadline": 30.0,
+        "quorum": 2,
+        "eval-every": 1,
+        "schedule.name": "cyclic",
+        "schedule.size": 2,
+    }
+    app(grid, Context(1, 1, {}, RecordDict(), config | longer))
+    after = Run.read(tmp_path / "run")
+    assert (after.round, after.config["rounds"], after.config["schedule"]["name"]) == (8, 8, "Cyclic")
+    assert after.config["environment"] == before["environment"]
 
 
 def test_the_template_names_every_setting():

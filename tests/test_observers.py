@@ -119,3 +119,30 @@ def test_mlflow(example):
     assert calls[0] == {"run_name": "r"}
     assert calls[1]["rounds"] == 4
     assert (calls[2][0], calls[2][1]["active"], calls[-1]) == (1, 2, "end")
+
+
+def test_an_observer_that_fails_at_the_end_does_not_undo_the_run(tmp_path):
+    class Offline(fedsum.Observer):
+        def finished(self, run, history):
+            raise ConnectionError("offline")
+
+    with pytest.raises(ConnectionError):
+        go([Offline()], folder=tmp_path)
+    assert fedsum.Run.read(tmp_path).state == "finished"
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_every_observer_is_closed(tmp_path):
+    class Full(fedsum.Observer):
+        def closed(self):
+            raise OSError("No space left on device")
+
+    told = Told()
+    with pytest.raises(OSError, match="No space left"):
+        go([told, Full()], folder=tmp_path)
+    assert told.events[-1] == ("closed", None)
+    assert fedsum.Run.read(tmp_path).state == "finished"
+    told = Told()
+    with pytest.raises(fedsum.InputError, match="device"):
+        go([told], device="nowhere")
+    assert told.events == [("closed", None)]

@@ -57,7 +57,7 @@ def test_other_rooms_are_met_in_public(path):
 
 
 def test_the_checks_above_can_fail():
-    path = SOURCE / "training" / "train.py"
+    path = SOURCE / "training" / "training_loop.py"
     assert list(private_imports(path, "from ..tasks.task import _scale")) == ["fedsum.tasks.task._scale"]
     assert list(private_imports(path, "from ..engine import _cache")) == ["fedsum.engine._cache"]
     assert not list(private_imports(path, "from .options import _whole"))

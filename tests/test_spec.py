@@ -5,13 +5,14 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedsum
-from fedsum import InputError, RunSpec
+from fedsum import InputError, Run, RunSpec, Trace
 from fedsum.algorithms import ALGORITHMS
 from fedsum.cli.settings_command import setting_rows
 from fedsum.spec import SETTINGS, first_difference, toml_text
@@ -251,3 +252,138 @@ def test_a_task_of_ones_own_is_compared_by_its_gradient():
     one, again, other = (cls([[1.0]] * 9, [[1.0]] * 9) for cls in (Mine, Mine, Stronger))
     assert difference(one, again) is None
     assert difference(one, other) == "task.gradient"
+
+
+# Found by a review.
+
+
+class Plain:
+    """A task of one's own that keeps its data in a list, and N as NumPy counts it."""
+
+    has_dropout = False
+
+    def __init__(self, centers):
+        self.centers, self.n = [torch.tensor([float(center)]) for center in centers], np.int64(len(centers))
+
+    def to(self, device, dtype):
+        return self
+
+    def init(self, seed):
+        return torch.zeros(1)
+
+    def batches(self, seed, t, client, K, batch_size):
+        return torch.zeros(K, 1)
+
+    def gradient(self, x, client, batch):
+        return x - self.centers[client]
+
+    def gradients(self, x, clients, batch):
+        return torch.stack([self.gradient(x[row], client, batch) for row, client in enumerate(clients.tolist())])
+
+    def evaluate(self, x):
+        return {"train_loss": float((x - torch.stack(self.centers)).square().mean())}
+
+    def model(self, x):
+        return x
+
+
+def test_data_in_lists_counts_and_numpy_counts_clients(tmp_path):
+    one, other = Plain(range(9)), Plain([0, 1, 2, 3, 4, 5, 6, 7, 9])  # client 0 has the same data
+    assert difference(one, Plain(range(9))) is None
+    assert difference(one, other) == "task.sha256"
+    options = {"rounds": 2, "local_steps": 1, "eta_l": 0.1}
+    fedsum.simulate(one, fedsum.FedSUM(), fedsum.Uniform(9, 2), folder=tmp_path / "run", **options)
+
+
+def test_what_draws_is_the_same_every_time():
+    def noisy(x, dtype):
+        return (x + torch.randn_like(x)).to(dtype)
+
+    assert difference(task(prepare=noisy), task(prepare=noisy)) is None
+
+
+def test_rounding_of_a_sum_that_cancels_and_missing_values_are_no_difference():
+    def tables(*values):
+        return [{"task": {"name": "mine", "gradient": list(value)}} for value in values]
+
+    assert first_difference(*tables((2.6e-11, 0.5, 0.1), (-1.2e-10, 0.5, 0.1))) is None
+    assert first_difference(*tables((0.01, 0.5, 0.1), (-0.01, 0.5, 0.1)))[0] == "task.gradient"
+    assert first_difference(*tables((math.nan,) * 3, (float("nan"),) * 3)) is None
+
+
+def test_a_task_that_trains_in_its_own_way_need_not_have_a_loss():
+    class Own(fedsum.tasks.Task):
+        def gradient(self, x, client, batch):
+            return x + client
+
+    client_data = [(torch.ones(4, 3), torch.zeros(4)) for _ in range(9)]
+    assert difference(Own(torch.nn.Linear(3, 1), None, client_data), task()) is not None
+
+
+def test_a_refused_schedule_does_not_claim_the_folder(tmp_path):
+    options = {"rounds": 2, "local_steps": 1, "eta_l": 0.1, "folder": tmp_path / "run"}
+    with pytest.raises(InputError, match=r"schedule\.n = 8: the task has 9 clients"):
+        fedsum.simulate(task(), fedsum.FedSUM(), fedsum.Uniform(8, 2), **options)
+    fedsum.simulate(task(), fedsum.FedSUM(), fedsum.Uniform(9, 2), **options)
+
+
+OWN = """
+import fedsum
+
+class Damped(fedsum.FedAvg):
+    def __init__(self, beta):
+        self._beta, self.rate = beta, None
+
+    def merge(self, server, total, m, now):
+        moved = super().merge(server, total, m, now)
+        beta = self._beta(now.t) if callable(self._beta) else self._beta
+        return {"x": beta * server["x"] + (1 - beta) * moved["x"]}
+
+def damped(strength=0.5):
+    return Damped(strength)
+"""
+
+
+@pytest.mark.parametrize("fields", [{}, {"strength": 0.25}, {"strength": {"name": "PerRound", "values": [0.1] * 6}}])
+def test_an_algorithm_from_a_function_is_the_same_in_a_run_a_sweep_and_a_resume(fields, fedsum, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    table = BASE | {"task": {"name": "quadratic", "n": 12, "d": 3}, "algorithm": {"name": "own.py:damped", **fields}}
+    (tmp_path / "one.toml").write_text(toml_text(table))
+    (tmp_path / "many.toml").write_text(toml_text(table | {"sweep": {"seed": [0]}}))
+    assert fedsum("run", "one.toml")[0] == 0
+    assert fedsum("run", "many.toml")[0] == 0
+    assert fedsum("resume", "runs/one")[0] == 0
+    one, many = (Run.read(tmp_path / "runs" / name) for name in ("one", "many/seed=0"))
+    assert one.last["error"] == many.last["error"]
+    assert RunSpec.parse(one.config).dump()["algorithm"] == one.config["algorithm"]
+
+
+def test_a_trace_is_read_once(fedsum, tmp_path, monkeypatch):
+    reads, read = [], Trace.read
+    monkeypatch.setattr(Trace, "read", lambda **options: reads.append(options["path"]) or read(**options))
+    (tmp_path / "trace.csv").write_text("round,client\n" + "".join(f"{t},{t}\n" for t in range(6)))
+    schedule = {"name": "Trace", "path": "trace.csv", "clients": 12}
+    (tmp_path / "one.toml").write_text(toml_text(BASE | {"schedule": schedule}))
+    assert fedsum("run", "one.toml")[0] == 0
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["grid", "one.toml", "--set", "sweep=5"], "sweep = 5: a table"),
+        (["run", "one.toml", "--set", "task=builtins:int"], "task = "),
+        (["run", "one.toml", "--set", "device=true"], "device = True"),
+    ],
+)
+def test_one_line_for_odd_settings(words, message, fedsum, tmp_path):
+    (tmp_path / "one.toml").write_text(toml_text(BASE))
+    code, _, error = fedsum(*words)
+    assert (code, message in error, error.count("\n")) == (2, True, 1)
+
+
+def test_devices_and_dtypes_are_said_by_name():
+    for device, name in ((torch.device("cpu"), "cpu"), (1, "cuda:1"), ("auto", "auto")):
+        assert Options(rounds=1, local_steps=1, eta_l=0.1, device=device).dump()["device"] == name
+    half = Options(rounds=1, local_steps=1, eta_l=0.1, dtype=torch.bfloat16)
+    assert Options.parse(half.dump()) == half

@@ -664,3 +664,31 @@ def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):
         by_round = Run.read(folder / found.name).metrics.set_index("round")["train_loss"]
         counted = by_round[(by_round.index > rounds - 50) & (by_round.index > 0)]
         assert found.value == pytest.approx(counted.mean(), rel=1e-12)
+
+
+def test_a_worker_that_fails_in_any_way_does_not_hang(tmp_path, monkeypatch):
+    def bootstrapping(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(pools._SPAWN.Process, "start", bootstrapping)
+    runs = expand(tomllib.loads(SMALL) | {"sweep": {"seed": [0]}}, tmp_path)
+    (stand,) = run_all(runs, LocalPool(1)).values()
+    assert (stand.state, "can't start new thread" in stand.reason) == ("failed", True)
+
+
+def test_a_sweep_in_another_letter_case_is_the_same_sweep(tmp_path, fedsum):
+    text = SMALL.replace("rounds = 150", "rounds = 5")
+    written(tmp_path / "one.toml", text + "[sweep]\nseed = [0]\n")
+    assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
+    shouted = text.replace('"FedSUM"', '"fedsum"').replace('"uniform"', '"UNIFORM"')
+    written(tmp_path / "two.toml", shouted + "[sweep]\nseed = [0, 1]\n")
+    assert fedsum("run", "two.toml", "--folder", "here")[0] == 0
+
+
+def test_a_metrics_file_that_csv_cannot_read_is_a_problem_and_no_traceback(tmp_path, fedsum):
+    written(tmp_path / "one.toml", SMALL.replace("rounds = 150", "rounds = 5"))
+    assert fedsum("run", "one.toml")[0] == 0
+    for text in ("round,error\n0," + "1" * 200_000 + "\n5,1.0\n", "round,error\ninf,1.0\n5,1.0\n"):
+        written(tmp_path / "runs/one/metrics.csv", text)
+        assert "metrics.csv" in Run.read(tmp_path / "runs/one").problem
+        assert fedsum("show", "runs/one")[0] == 0

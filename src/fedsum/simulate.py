@@ -65,7 +65,6 @@ def simulate(
 
 
 # Each option is documented where it is defined.
-assert simulate.__doc__ is not None
-simulate.__doc__ = simulate.__doc__.rstrip() + "".join(
+simulate.__doc__ = (simulate.__doc__ or "").rstrip() + "".join(
     f"\n      {option.name}: {option.metadata['doc']}." for option in OPTIONS
 )

@@ -9,6 +9,7 @@ LABELS = {
     "test_accuracy": "test accuracy",
     "test_loss": "test loss",
     "error": "distance to the optimum",
+    "gradient_norm_sq": "squared gradient norm",
     "communication": "vectors sent",
     "server_train_loss": "train loss of the server's model",
     "server_test_accuracy": "test accuracy of the server's model",

@@ -10,7 +10,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: setting
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Folder = Annotated[Path | None, typer.Option("--folder", help="Where the runs go; default runs/NAME-OF-FILE.")]
 RunsFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run or a sweep.")]
-Jobs = Annotated[int, typer.Option(help="Sweep: runs at a time on this machine, run j on GPU j if there are several.")]
+Jobs = Annotated[int, typer.Option(help="Sweep: runs at a time on this machine; process j uses GPU j.")]
 Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Sweep: on this Ray cluster, or 'auto'.")]
 Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run, perhaps a fraction.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Sweep: keep the checkpoints of finished runs.")]

@@ -12,7 +12,7 @@ from ..runs import SEED, Best, best, expand
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from .arguments import File, Folder, Gpus, HowToRun, Jobs, Ray, Set
 from .console import Json, figure, out, print_path
-from .running import run_table
+from .running import run_planned
 
 
 def grid(
@@ -33,12 +33,14 @@ def grid(
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
-    if not table.get(SWEEP) or list(table[SWEEP]) == [SEED]:
+    axes = table.get(SWEEP)
+    if not axes or (isinstance(axes, dict) and list(axes) == [SEED]):
         raise InputError(SWEEP, None, "a grid needs lists of values to choose from under [sweep], other than seeds")
-    own_tasks = any(":" in run.spec.task.name for run in expand(table, folder))
+    planned = expand(table, folder)
+    own_tasks = any(":" in run.spec.task.name for run in planned)
     if by not in LABELS and not own_tasks:  # a task of one's own may measure anything
         raise InputError("by", by, nearest(by, LABELS))
-    planned, runs = run_table(table, folder, HowToRun(jobs, ray, gpus, as_json=as_json))
+    runs = run_planned(planned, table, folder, HowToRun(jobs, ray, gpus, as_json=as_json))
     chosen = best(planned, runs, by)
     (folder / "best.toml").write_text(toml_text(_to_include(chosen)))
     if not as_json:

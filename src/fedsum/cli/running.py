@@ -33,8 +33,13 @@ INTERRUPTED, FAILED = 130, 1
 
 
 def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRun], dict[str, Run]]:
-    """Does the run or the sweep of these settings, prints how it stands, and returns the runs by name."""
+    """Does the run or the sweep of these settings, and returns the runs as planned and, by name, as they are."""
     planned = expand(table, folder)
+    return planned, run_planned(planned, table, folder, how)
+
+
+def run_planned(planned: list[PlannedRun], table: Table, folder: Path, how: HowToRun) -> dict[str, Run]:
+    """Does what `expand(table, folder)` planned, prints how it stands, and returns the runs by name."""
     if not table.get(SWEEP):
         runs = {planned[0].name: _run_one(planned[0], how.tensorboard)}
         if not how.as_json:
@@ -59,7 +64,7 @@ def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRu
         raise typer.Exit(INTERRUPTED)
     if any(run.state == "failed" for run in runs.values()):
         raise typer.Exit(FAILED)
-    return planned, runs
+    return runs
 
 
 def _run_one(planned: PlannedRun, tensorboard: bool) -> Run:

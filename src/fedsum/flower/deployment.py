@@ -23,6 +23,8 @@ USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed",
 """options of a run that a deployment uses"""
 _TABLES = ("algorithm", "schedule", "eta_l")
 """tables that are settings; all others belong to the app"""
+FREE_RULES = ("deadline", "quorum", "norm_limit")
+"""settings of the table `deployment` that may change when a run is resumed"""
 _RULES = tuple(rule.name for rule in fields(MergeRules))
 
 
@@ -74,7 +76,7 @@ class Deployment:
         if eta_l is not None:
             spec = replace(spec, options=replace(spec.options, eta_l=eta_l))
         if algorithm is not None:
-            spec = replace(spec, algorithm=algorithm)
+            spec = replace(spec, algorithm=algorithm, algorithm_table=None)
         if schedule is None:
             return replace(self, spec=spec)
         described = ScheduleSpec.of(schedule, spec.options.rounds, spec.options.seed)

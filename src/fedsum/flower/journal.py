@@ -15,7 +15,8 @@ from ..base.checks import InputError
 from ..base.files import delete_partial_files, flush, written_whole
 from ..base.toml_values import Table
 from ..runs import CHECKPOINT, METRICS, RunFolder, truncate_after
-from ..spec import DEPLOYMENT
+from ..spec import DEPLOYMENT, dump_algorithm
+from .deployment import FREE_RULES
 from .ledger import Ledger
 from .server_state import ServerState
 
@@ -24,6 +25,10 @@ LOCK_PATIENCE = 15.0
 """seconds that a server app which was just killed may take to release its folder"""
 _FORMAT = 2
 """of the checkpoint; it grows when an older version of fedsum cannot be resumed"""
+
+
+# What may change when a run is resumed: none of it touches the rounds that are done or the clients' states.
+_FREE = ("rounds", "schedule", "eval_every", "eval_last", *(f"{DEPLOYMENT}.{name}" for name in FREE_RULES))
 
 
 class Journal:
@@ -104,15 +109,14 @@ class Journal:
         """Begins a run with this config here, or makes sure that the run here has the same."""
         import flwr
 
-        # A longer run, another deadline or quorum do not change the rounds that are done.
-        self._run.claim(config, torch.device("cpu"), free=("rounds", DEPLOYMENT), more={"flwr": flwr.__version__})
+        self._run.claim(config, torch.device("cpu"), free=_FREE, more={"flwr": flwr.__version__})
 
 
 def _identity(ledger: Ledger) -> dict[str, Any]:
     """What a resumed run must have in common with the run in the folder."""
     start = ledger.state.start
     return {
-        "algorithm": repr(ledger.algorithm),
+        "algorithm": dump_algorithm(ledger.algorithm, rounds=1),
         "clients": ledger.n,
         "parameters": len(start),
         "dtype": str(start.dtype),

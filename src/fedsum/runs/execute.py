@@ -15,7 +15,7 @@ from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import RunSpec
 from ..tasks import BaseTask
-from ..training import History, Observer, Options, train
+from ..training import History, Observer, Options, refuse_mismatch, train
 from .layout import CHECKPOINT
 from .recorder import recorded
 from .run_reader import Run
@@ -36,6 +36,7 @@ def train_in_folder(
     observers: Sequence[Observer] = (),
 ) -> History:
     """`train`, with the run kept in its folder: begun there, or resumed from its checkpoint."""
+    refuse_mismatch(task, schedule)  # before the folder is claimed for it
     with recorded(folder, spec, options.torch_device()) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 
@@ -55,7 +56,7 @@ def execute_quietly(
     """`execute` for a worker process: never raises, and returns how the run stands.
 
     Args:
-      table: what `RunSpec.dump` gave.
+      table: the run's settings, as a file says them.
       folder: the run's.
       shared: whether other runs use this machine's cores; a run then uses one process. All engines of a CPU give the
         same bits.

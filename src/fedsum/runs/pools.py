@@ -98,7 +98,7 @@ class LocalPool:
                     worker.process.terminate()
                 worker.connection.send(work)
                 result = worker.connection.recv()
-            except (EOFError, OSError) as error:
+            except Exception as error:  # whatever it is, the sweep waits for this future
                 reason = str(error) or type(error).__name__
                 if worker is not None:
                     worker.process.join()
@@ -132,7 +132,7 @@ class _Worker:
         self.process = _SPAWN.Process(target=_serve, args=(theirs, number), daemon=False)
         try:
             self.process.start()
-        except OSError:
+        except BaseException:
             self.connection.close()
             raise
         finally:

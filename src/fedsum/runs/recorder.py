@@ -47,7 +47,7 @@ class Recorder(Observer):
 
     def __init__(self, folder: RunFolder, request: StopRequest) -> None:
         self.folder, self._request = folder, request
-        self._done, self._rounds, self._finished = 0, 0, False
+        self._done, self._rounds, self._has_result = 0, 0, False
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
         self._writer: threading.Thread | None = None
@@ -56,13 +56,13 @@ class Recorder(Observer):
     def restore(self, run: Training) -> None:
         """Puts the newest checkpoint into the run's state, if there is one."""
         path, self._rounds = self.folder.path, run.options.rounds
-        self._finished = Run.read(path).state == "finished"
-        if self._finished and not (path / CHECKPOINT).exists():
+        self._has_result = Run.read(path).state == "finished"
+        if self._has_result and not (path / CHECKPOINT).exists():
             accepted = "this run is finished and kept no checkpoint: read its metrics.csv, or delete it to run it again"
             raise InputError("folder", str(path), accepted)
         self._load(run.state)
         self._done = self._saved_round = run.state.done
-        if not self._finished:
+        if not self._has_result:
             self.folder.set_status("running", run.state.done)
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
@@ -76,7 +76,7 @@ class Recorder(Observer):
 
     def finished(self, run: Training, history: History) -> None:
         """Leaves the model and a last checkpoint."""
-        if self._finished:
+        if self._has_result:
             return
         if self._saved_round < run.state.done:
             self.save(run.state)
@@ -85,14 +85,16 @@ class Recorder(Observer):
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
         self.folder.set_status("finished", run.state.done)
+        self._has_result = True
 
     def diverged(self, run: Training, reason: str) -> None:
         self.folder.log(reason)
         self.folder.set_status("diverged", run.state.done, reason)
+        self._has_result = True
 
     def ended(self, state: str, reason: str) -> None:
         """How the run ended, if not well. On a full disk there may be no room even for that."""
-        if not self._finished:  # a finished run stays finished, whatever goes wrong when it is read again
+        if not self._has_result:  # a run that has its result keeps its status, whatever goes wrong afterwards
             with suppress(OSError):
                 self.folder.log(f"{state}: {reason}")
                 self.folder.set_status(state, self._done, reason)

@@ -144,7 +144,10 @@ def _rows(path: Path) -> tuple[list[dict[str, float]], str]:
     except OSError:
         return [], ""
     whole = text[: text.rfind("\n") + 1]
-    head, *lines = list(csv.reader(io.StringIO(whole.replace("\0", "?"), newline=""))) or [["round"]]
+    try:
+        head, *lines = list(csv.reader(io.StringIO(whole.replace("\0", "?"), newline=""))) or [["round"]]
+    except csv.Error as error:
+        return [], f"{path.name}: {error}"
     if "round" not in head:
         return [], f"{path.name}: no column named round"
     rows: dict[int, dict[str, float]] = {}
@@ -153,7 +156,7 @@ def _rows(path: Path) -> tuple[list[dict[str, float]], str]:
         try:
             row = {name: _number(cell) for name, cell in zip(head, cells, strict=True) if cell}
             rows[int(row["round"])] = row
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             if number < len(lines) - 1:
                 problem = problem or f"{path.name} line {number + 2}: {','.join(cells)!r} is not {len(head)} numbers"
     return [rows[t] for t in sorted(rows)], problem

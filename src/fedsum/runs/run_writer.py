@@ -72,7 +72,7 @@ class RunFolder:
         Args:
           config: as `RunSpec.dump` gives it.
           device: for the environment.
-          free: settings that may change when the run is resumed; the new ones are written down.
+          free: settings that may change when the run is resumed, as for `first_difference`; they are written down.
           more: what the environment says besides.
         """
         path, here = self.path / CONFIG, environment(device) | (more or {})
@@ -83,8 +83,9 @@ class RunFolder:
             changed = [f"{k} {before.get(k)} -> {v}" for k, v in here.items() if k in NOTED and before.get(k) != v]
             if changed:
                 self.log(f"resumed in another environment, where bits may differ: {', '.join(changed)}")
-            if all(recorded.get(key) == config.get(key) for key in free):
+            if not free or recorded == {**config, ENVIRONMENT: before}:
                 return
+            here = before  # the environment in which the run began
         else:
             strange = [entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, LOG, STATUS)]
             if strange:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..base.checks import InputError, short
 from ..base.toml_values import Table
-from ..spec import SWEEP, RunSpec, assigned, display_name
+from ..spec import PARTS, SWEEP, RunSpec, assigned, display_name
 from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
 from .layout import CONFIG, SWEEP_FILE
@@ -144,8 +144,8 @@ def run_all(
                 name = waiting.popleft()
                 begun[name] += 1
                 run = by_name[name]
-                # Settings travel as a table: a worker process cannot unpickle a class of the user's own file.
-                future = pool.submit(execute_quietly, run.spec.dump(), run.folder, here=Path.cwd(), **options)
+                # Settings travel as the file says them: a worker cannot unpickle a class of the user's own file.
+                future = pool.submit(execute_quietly, run.table, run.folder, here=Path.cwd(), **options)
                 running[future] = name
             for future in wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
@@ -175,7 +175,8 @@ def _before(planned: PlannedRun) -> Run:
     """How a run stands before the sweep; a folder with other settings is refused, not skipped."""
     if (planned.folder / CONFIG).exists():
         recorded, spec = read_toml(planned.folder / CONFIG), planned.spec
-        n = recorded.get("schedule", {}).get("n")
+        schedule = recorded.get("schedule")
+        n = schedule.get("n") if isinstance(schedule, dict) else None
         if spec.schedule.n is None and n is not None:
             spec = spec.with_clients(n)
         refuse_difference(recorded, spec.dump(), planned.folder)
@@ -187,13 +188,23 @@ def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
     if not (folder / SWEEP_FILE).exists():
         return
     one, other = (
-        {key: value for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
+        {key: _canonical(key, value) for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
         for settings in (read_toml(folder / SWEEP_FILE), table)
     )
     for key in [*other, *one]:
         if one.get(key) != other.get(key):
             accepted = f"the sweep in {folder} has {short(one.get(key))}; go on with that, or take another folder"
             raise InputError(key, other.get(key), accepted)
+
+
+def _canonical(part: str, value: Any) -> Any:
+    """A setting with its name in the one spelling."""
+    if part not in PARTS:
+        return value
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        return value
+    return {**table, "name": display_name(part, table["name"])}
 
 
 def not_begun(folder: Path) -> list[str]:

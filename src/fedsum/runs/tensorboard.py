@@ -23,13 +23,20 @@ class TensorBoard(Observer):
         self._make, self._path = SummaryWriter, str(Path(folder) / "tensorboard")
         self._writer: Any = None
 
+    def evaluated(self, run: Training, row: dict[str, float]) -> None:
+        for name, value in row.items():
+            if name not in ("round", "tau"):
+                self._add(name, value, int(row["round"]))
+
     def round_done(self, run: Training, done: RoundDone) -> None:
+        self._add("tau", done.tau, done.round)
+        self._add("active", len(done.active), done.round)
+
+    def _add(self, name: str, value: float, step: int) -> None:
         if self._writer is None:
             # Made after the run has claimed its folder. Values that a resumed run writes again replace the old ones.
-            self._writer = self._make(self._path, purge_step=done.round)
-        for name, value in (done.metrics or {}).items():
-            self._writer.add_scalar(name, value, done.round)
-        self._writer.add_scalar("active", len(done.active), done.round)
+            self._writer = self._make(self._path, purge_step=step)
+        self._writer.add_scalar(name, value, step)
 
     def closed(self) -> None:
         if self._writer is not None:

@@ -1,18 +1,21 @@
 """Algorithms as a file says them."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ..algorithms import ALGORITHMS, Algorithm
 from ..base.checks import InputError
 from ..base.registry import build, split
 from ..base.toml_values import Table, plain
-from .imported import check_arguments, import_path, imported
+from ..training import parse_rate
+from .imported import absolute, check_arguments, import_path, imported
 
 
 def parse_algorithm(table: Any) -> Algorithm:
     """From a name, or a table with a name and fields; `dump_algorithm` is the inverse."""
     name, fields = split("algorithm", table)
+    fields = {key: function_or_value(f"algorithm.{key}", value) for key, value in fields.items()}
     if ":" not in name:
         return build("algorithm", ALGORITHMS, name, fields)
     make = imported("algorithm", name)
@@ -28,6 +31,17 @@ def dump_algorithm(algorithm: Algorithm, rounds: int) -> Table:
     cls = type(algorithm)
     name = cls.__name__ if ALGORITHMS.get(cls.__name__) is cls else import_path(cls)
     return {"name": name, **object_fields(algorithm, rounds)}
+
+
+def own_algorithm_table(table: Any) -> Table | None:
+    """What a file says of an algorithm of the user's own, with the absolute path of its file."""
+    name, fields = split("algorithm", table)
+    return {"name": absolute(name), **fields} if ":" in name else None
+
+
+def function_or_value(field: str, value: Any) -> Any:
+    """A table with a name stands for a function of the round, as for a learning rate."""
+    return parse_rate(value, field) if isinstance(value, Mapping) else value
 
 
 def object_fields(thing: Any, rounds: int) -> Table:

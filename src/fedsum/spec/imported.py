@@ -62,7 +62,10 @@ def _from_file(path: Path) -> ModuleType:
 
 def check_arguments(what: str, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Refuses, by name, an argument that `make` does not take or one that it needs."""
-    known = inspect.signature(make).parameters
+    try:
+        known = inspect.signature(make).parameters
+    except ValueError:  # some built-in classes have no signature
+        return
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
     for given, value in arguments.items():
         if given not in known and not takes_any:

@@ -1,7 +1,7 @@
 """One run's settings: parsed once, passed on as an object, dumped into the run's folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..algorithms import Algorithm
@@ -10,7 +10,7 @@ from ..base.toml_values import Table
 from ..participation import Schedule
 from ..tasks import BaseTask
 from ..training import OPTIONS, Options
-from .algorithm_spec import dump_algorithm, parse_algorithm
+from .algorithm_spec import dump_algorithm, own_algorithm_table, parse_algorithm
 from .schedule_spec import ScheduleSpec
 from .task_spec import TaskSpec
 
@@ -40,6 +40,8 @@ class RunSpec:
     algorithm: Algorithm
     schedule: ScheduleSpec
     options: Options
+    algorithm_table: Table | None = field(default=None, compare=False)
+    """what the file says of an algorithm of the user's own, which may come from a function; None: class and fields"""
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "RunSpec":
@@ -55,7 +57,8 @@ class RunSpec:
         options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, ENVIRONMENT)})
         task = TaskSpec.parse(table["task"])
         schedule = ScheduleSpec.parse(table["schedule"], task.clients)
-        return cls(task, parse_algorithm(table["algorithm"]), schedule, options)
+        algorithm = table["algorithm"]
+        return cls(task, parse_algorithm(algorithm), schedule, options, own_algorithm_table(algorithm))
 
     @classmethod
     def of(cls, task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> "RunSpec":
@@ -68,7 +71,7 @@ class RunSpec:
         return {
             **self.options.dump(),
             "task": self.task.dump(),
-            "algorithm": dump_algorithm(self.algorithm, self.options.rounds),
+            "algorithm": self.algorithm_table or dump_algorithm(self.algorithm, self.options.rounds),
             "schedule": self.schedule.dump(),
         }
 

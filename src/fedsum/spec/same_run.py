@@ -15,17 +15,17 @@ _SIX_DIGITS = 1.01e-5
 def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tuple[str, Any, Any] | None:
     """The first setting that changes the result and differs: its name and both values.
 
-    Settings in `free` may differ.
+    Settings in `free` may differ: names of tables, or of settings in them as `deployment.deadline`.
 
     Rates are compared by their values over the run's rounds; what a task's functions compute, to six digits. A trace
     may have moved to another path if its content is the same.
     """
-    one, other = (
-        _flat({key: value for key, value in table.items() if key not in (*_IGNORED, *free)}) for table in (before, now)
-    )
+    one, other = (_flat({key: value for key, value in table.items() if key not in _IGNORED}) for table in (before, now))
     if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
         one["schedule.path"] = other["schedule.path"] = ""
     for key in [*other, *one]:
+        if key in free or key.partition(".")[0] in free:
+            continue
         if not _same(key, one.get(key), other.get(key)):
             return key, one.get(key), other.get(key)
     if "eta_l" in before and "eta_l" in now:
@@ -42,8 +42,14 @@ def _same(key: str, one: Any, other: Any) -> bool:
         return True
     if key not in _MEASURED_KEYS or one is None or other is None:
         return False
-    pairs = zip(one, other, strict=True) if isinstance(one, list) else [(one, other)]
-    return all(math.isclose(a, b, rel_tol=_SIX_DIGITS) for a, b in pairs)
+    before, now = (value if isinstance(value, list) else [value] for value in (one, other))
+    # A mean may cancel to rounding errors: it is measured against the largest number, the root mean square.
+    noise = _SIX_DIGITS * max((abs(value) for value in before if math.isfinite(value)), default=0.0)
+    return len(before) == len(now) and all(
+        math.isclose(a, b, rel_tol=_SIX_DIGITS, abs_tol=noise if len(before) > 1 else 0.0)
+        or (math.isnan(a) and math.isnan(b))
+        for a, b in zip(before, now, strict=True)
+    )
 
 
 _MEASURED_KEYS = tuple(f"task.{name}" for name in MEASURED)

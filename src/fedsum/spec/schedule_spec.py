@@ -2,18 +2,19 @@
 
 import dataclasses
 import hashlib
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
-from ..participation import SCHEDULES, Explicit, Schedule, Trace
-from ..training import parse_rate
-from .algorithm_spec import object_fields
+from ..participation import SCHEDULES, Explicit, Schedule, Trace, as_ids
+from .algorithm_spec import function_or_value, object_fields
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import add_to_digest
 
@@ -68,12 +69,14 @@ class ScheduleSpec:
         if hasattr(schedule, "__dataclass_fields__"):
             known = next((name for name, named in NAMED_SCHEDULES.items() if named is type(schedule)), None)
             fields = object_fields(schedule, rounds)
-            n = fields.pop("n", schedule.n)
+            n = int(fields.pop("n", schedule.n))
             return cls(known or import_path(type(schedule)), fields, n)
         digest = hashlib.sha256()
         for t in range(rounds):
-            add_to_digest(digest, np.asarray(schedule.active(seed, t)))
-        return cls(import_path(type(schedule)), {DIGEST: digest.hexdigest()}, schedule.n)
+            add_to_digest(
+                digest, as_ids(f"schedule.active(seed={seed}, round={t})", schedule.active(seed, t), schedule.n)
+            )
+        return cls(import_path(type(schedule)), {DIGEST: digest.hexdigest()}, int(schedule.n))
 
     def dump(self) -> Table:
         return {"name": self.name, **({} if self.n is None else {"n": self.n}), **self.fields}
@@ -82,14 +85,14 @@ class ScheduleSpec:
         """This spec for a task of n clients."""
         if self.n not in (None, n):
             raise InputError("schedule.n", self.n, f"the task has {n} clients")
-        return replace(self, n=n)
+        return replace(self, n=int(n))
 
     def make(self, n: int) -> Schedule:
         """The schedule for n clients."""
         if self.name == _TRACE:
             return _read_trace(dict(self.fields))
         refuse_digest("schedule", self.fields)
-        fields = {key: _function_or_value(key, value) for key, value in self.fields.items()}
+        fields = {key: function_or_value(f"schedule.{key}", value) for key, value in self.fields.items()}
         if ":" not in self.name:
             return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
         schedule = imported("schedule", self.name)(n=n, **fields)
@@ -103,10 +106,26 @@ def _read_trace(fields: Table) -> Trace:
     if not isinstance(fields.get("path"), str):
         raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
     check_arguments("schedule Trace", Trace.read, fields)
-    trace = Trace.read(**fields)
+    complete = {"round_length": None, "clients": None, "repeat": False, **fields}
+    complete["path"] = os.path.abspath(fields["path"])
+    trace = _trace(json.dumps(complete, sort_keys=True, default=str), _stamp(fields["path"]))
     if wanted not in (None, _trace_digest(trace)):
         raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")
     return trace
+
+
+@lru_cache(maxsize=4)
+def _trace(fields: str, stamp: tuple[int, int]) -> Trace:
+    """Read once for parsing and running; `stamp` changes with the file."""
+    return Trace.read(**json.loads(fields))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return 0, 0  # reading it says what is wrong
+    return status.st_mtime_ns, status.st_size
 
 
 def _trace_spec(trace: Trace) -> ScheduleSpec:
@@ -119,11 +138,6 @@ def _trace_digest(trace: Trace) -> str:
     for ids in trace.recorded.sets:
         add_to_digest(digest, ids)
     return digest.hexdigest()
-
-
-def _function_or_value(key: str, value: Any) -> Any:
-    """A table stands for a function of the round, as for a learning rate."""
-    return parse_rate(value, f"schedule.{key}") if isinstance(value, Mapping) else value
 
 
 def _defaults(cls: type[Any]) -> Table:

@@ -6,6 +6,7 @@ without changing a result.
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..base.toml_values import DIGEST, Table
-from ..tasks import BaseTask, Task
+from ..tasks import BaseTask, Task, network_of
 
 MEASURED = ("loss", "prepare", "gradient")
 """fields that are compared to six digits"""
@@ -22,8 +23,16 @@ _BATCH = 32
 
 def task_fingerprint(task: BaseTask) -> Table:
     """N, a digest of the data and the initial model, and the output of the task's functions."""
+    # Dropout, or a preparation that draws, must give the same output every time.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return _fingerprint(task)
+
+
+def _fingerprint(task: BaseTask) -> Table:
     digest, x0 = hashlib.sha256(), task.init(0)
     add_to_digest(digest, x0)
+    network = network_of(task)
     if isinstance(task, Task):
         tensors = [task.inputs, task.targets, *(task.test_data or ())]
         tensors += [torch.from_numpy(part) for part in task.partition.parts]
@@ -31,15 +40,16 @@ def task_fingerprint(task: BaseTask) -> Table:
             add_to_digest(digest, tensor)
         for value in (task.augment, task.gradient_norm, task.model(x0), task.scale):
             add_to_digest(digest, value)
-        measured = _outputs(task, x0)
     else:
         for name, value in sorted(vars(task).items()):
             if not name.startswith("_"):  # private attributes may be caches
                 add_to_digest(digest, name)
                 add_to_digest(digest, value if _is_data(value) else type(value).__qualname__)
-        batch = task.batches(0, 0, 0, 1, _BATCH)[0]
-        measured = {"gradient": _summary(task.gradient(x0, 0, batch))}
-    return {"n": task.n, DIGEST: digest.hexdigest(), **measured}
+    if isinstance(task, Task) and network is not None and network.training is not None:
+        measured = _outputs(task, x0)
+    else:  # a task that trains in its own way may not use its loss at all
+        measured = {"gradient": _summary(task.gradient(x0, 0, task.batches(0, 0, 0, 1, _BATCH)[0]))}
+    return {"n": int(task.n), DIGEST: digest.hexdigest(), **measured}
 
 
 def _outputs(task: Task, x0: Tensor) -> Table:
@@ -52,7 +62,7 @@ def _outputs(task: Task, x0: Tensor) -> Table:
 
 def _summary(values: Tensor) -> list[float]:
     """Three numbers that a change of any value, or of their order, changes."""
-    flat = values.detach().double().reshape(-1)
+    flat = values.detach().cpu().double().reshape(-1)
     order = torch.cos(torch.arange(flat.numel(), dtype=torch.float64))
     return [_six_digits(float(value)) for value in (flat.mean(), flat.square().mean().sqrt(), (flat * order).mean())]
 
@@ -62,8 +72,8 @@ def _six_digits(value: float) -> float:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether `repr` or the bytes of a value say all of it."""
-    return isinstance(value, Tensor | np.ndarray | bool | int | float | str) or (
+    """Whether `add_to_digest` sees all of a value."""
+    return isinstance(value, Tensor | np.ndarray | bool | int | float | str | list | tuple | Mapping) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
 
@@ -74,5 +84,11 @@ def add_to_digest(digest: Any, value: Any) -> None:
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape};".encode())
         digest.update(np.ascontiguousarray(value).data)
+    elif isinstance(value, list | tuple):
+        digest.update(f"{len(value)};".encode())
+        for item in value:
+            add_to_digest(digest, item)
+    elif isinstance(value, Mapping):
+        add_to_digest(digest, [item for pair in sorted(value.items(), key=lambda pair: str(pair[0])) for item in pair])
     else:
         digest.update(f"{value!r};".encode())

@@ -73,8 +73,9 @@ class Quadratic:
         q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
         A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)
         centers = spread * draw.standard_normal((n, d))
+        # A file cannot name a subclass so.
         source = {"name": "quadratic", "n": n, "d": d, "noise": noise, "spread": spread, "seed": seed}
-        return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise, source=source)
+        return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise, source=source if cls is Quadratic else None)
 
     @property
     def n(self) -> int:

@@ -6,7 +6,7 @@ from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
-from .train import train
+from .training_loop import refuse_mismatch, train
 
 __all__ = [
     "OPTIONS",
@@ -24,5 +24,6 @@ __all__ = [
     "parse_rate",
     "play_round",
     "rate_values",
+    "refuse_mismatch",
     "train",
 ]

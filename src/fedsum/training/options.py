@@ -18,7 +18,8 @@ from ..base.toml_values import Table
 from ..engine import ENGINES
 from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
 Check = Callable[[str, Any], Any]
 """of the option's name and value: the value as it is kept, or an InputError"""
 
@@ -74,7 +75,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _dtype(name: str, value: Any) -> torch.dtype:
-    if not (isinstance(value, torch.dtype) and value.is_floating_point):
+    if not isinstance(value, torch.dtype) or value not in _FLOATS:
         raise InputError(name, value, "torch.float32 or torch.float64")
     return value
 
@@ -86,6 +87,8 @@ def _parse_dtype(name: Any) -> torch.dtype:
 
 
 def _device(name: str, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"cuda:{value}"  # as torch reads a number
     if not isinstance(value, str | torch.device):
         raise InputError(name, value, "'auto', 'cpu', 'cuda', or a torch device")
     return str(value)

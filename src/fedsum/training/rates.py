@@ -71,7 +71,7 @@ def parse_rate(table: Any, field: str = "eta_l") -> Any:
 
 def dump_rate(rate: Rate, rounds: int) -> Any:
     """The inverse of `parse_rate`; a function without a name by its values over the run's rounds."""
-    if isinstance(rate, PerRound):
+    if type(rate) is PerRound:
         values = plain(rate.values, rounds)
         return values if isinstance(values, dict) else bounded({"name": "PerRound", "values": values}, values)
     cls: type[Any] = type(rate)

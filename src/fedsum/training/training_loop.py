@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import torch
@@ -30,18 +30,22 @@ def train(
 ) -> History:
     """Trains `task` with `algorithm` under the participation `schedule`.
 
-    Observers are told in their order.
+    Observers are told in their order; how the run ended, in reverse order, so that the last one, which records the run,
+    has done so before another one can fail.
     """
-    if schedule.n != task.n:
-        raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
-    device = options.torch_device()
-    try:
+    with ExitStack() as stack:
+        for observer in reversed(observers):
+            stack.callback(observer.closed)  # also if another observer raises
+        refuse_mismatch(task, schedule)
+        device = options.torch_device()
         with arithmetic(device, options.precision, options.deterministic):
             bound = bound_task(task, device, options.dtype)
             return _Loop(bound, algorithm, schedule, options, device, observers).run()
-    finally:
-        for observer in observers:
-            observer.closed()
+
+
+def refuse_mismatch(task: BaseTask, schedule: Schedule) -> None:
+    if schedule.n != task.n:
+        raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
 
 
 class _Loop:
@@ -57,6 +61,7 @@ class _Loop:
         observers: Sequence[Observer],
     ) -> None:
         x0 = task.init(options.seed)
+        self.device = x0.device  # of a task that ignores `to`, not the run's
         self.state = RunState(
             server=algorithm.init_server(x0, options.record(0, task.n)),
             clients=StateBank(algorithm.init_client(x0)),
@@ -82,7 +87,7 @@ class _Loop:
         engine = choose_engine(
             options.engine,
             task,
-            run.device,
+            self.device,
             seed=options.seed,
             K=options.local_steps,
             batch_size=options.batch_size,
@@ -92,7 +97,7 @@ class _Loop:
             if not state.rows:
                 self._evaluate()
             upcoming = self._active(state.done) if state.done < options.rounds else None
-            clock = _Clock(state, run.device)
+            clock = _Clock(state, self.device)
             while upcoming is not None and diverged is None:
                 active, now = upcoming, options.record(state.done, task.n)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
@@ -111,11 +116,11 @@ class _Loop:
             task, algorithm.label, state.rows, state.server, state.clients, state.memory, delays, diverged
         )
         if diverged is None:
-            for observer in self.observers:
+            for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
         reason = f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(task, options, history)}"
-        for observer in self.observers:
+        for observer in reversed(self.observers):
             observer.diverged(run, reason)
         return replace(history, reason=reason)
 
