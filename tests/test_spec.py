@@ -1,5 +1,6 @@
 """The settings language: parsed once, dumped and parsed again to the same spec, compared by what it computes."""
 
+import hashlib
 import math
 import tomllib
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import fedsum
 from fedsum import InputError, Run, RunSpec, Trace
 from fedsum.algorithms import ALGORITHMS
 from fedsum.cli.settings_command import setting_rows
-from fedsum.spec import SETTINGS, first_difference, toml_text
+from fedsum.spec import SETTINGS, ScheduleSpec, first_difference, toml_text
+from fedsum.spec.task_fingerprint import add_to_digest
 from fedsum.tasks import data
 from fedsum.training import OPTIONS, Options
 from fedsum.training import rates as rates_module
@@ -257,6 +259,9 @@ def test_a_task_of_ones_own_is_compared_by_its_gradient():
 # Found by a review.
 
 
+SHORT = {"rounds": 2, "local_steps": 1, "eta_l": 0.1}
+
+
 class Plain:
     """A task of one's own that keeps its data in a list, and N as NumPy counts it."""
 
@@ -291,15 +296,26 @@ def test_data_in_lists_counts_and_numpy_counts_clients(tmp_path):
     one, other = Plain(range(9)), Plain([0, 1, 2, 3, 4, 5, 6, 7, 9])  # client 0 has the same data
     assert difference(one, Plain(range(9))) is None
     assert difference(one, other) == "task.sha256"
-    options = {"rounds": 2, "local_steps": 1, "eta_l": 0.1}
-    fedsum.simulate(one, fedsum.FedSUM(), fedsum.Uniform(9, 2), folder=tmp_path / "run", **options)
+    fedsum.simulate(one, fedsum.FedSUM(), fedsum.Uniform(9, 2), folder=tmp_path / "run", **SHORT)
+    assert type(ScheduleSpec("Uniform", {"size": 2}).with_clients(one.n).n) is int
+    large, changed = torch.zeros(5000), torch.zeros(5000)
+    changed[2500] = 1.0  # where printing leaves values out
+    digests = [hashlib.sha256() for _ in range(2)]
+    for digest, value in zip(digests, ([large], {"a": [changed]}["a"]), strict=True):
+        add_to_digest(digest, value)
+    assert digests[0].hexdigest() != digests[1].hexdigest()
 
 
 def test_what_draws_is_the_same_every_time():
     def noisy(x, dtype):
         return (x + torch.randn_like(x)).to(dtype)
 
-    assert difference(task(prepare=noisy), task(prepare=noisy)) is None
+    specs = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)  # whatever was drawn before
+        made = RunSpec.of(task(prepare=noisy), fedsum.FedSUM(), fedsum.Uniform(9, 2), Options(**SHORT))
+        specs.append(made.dump()["task"])
+    assert specs[0] == specs[1]
 
 
 def test_rounding_of_a_sum_that_cancels_and_missing_values_are_no_difference():
@@ -321,7 +337,7 @@ def test_a_task_that_trains_in_its_own_way_need_not_have_a_loss():
 
 
 def test_a_refused_schedule_does_not_claim_the_folder(tmp_path):
-    options = {"rounds": 2, "local_steps": 1, "eta_l": 0.1, "folder": tmp_path / "run"}
+    options = {**SHORT, "folder": tmp_path / "run"}
     with pytest.raises(InputError, match=r"schedule\.n = 8: the task has 9 clients"):
         fedsum.simulate(task(), fedsum.FedSUM(), fedsum.Uniform(8, 2), **options)
     fedsum.simulate(task(), fedsum.FedSUM(), fedsum.Uniform(9, 2), **options)
