@@ -466,7 +466,7 @@ def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):
     assert uniform["tau_max"] == max(uniform["tau"])
     (digits,) = held["data"]
     assert np.array(digits["counts"]).sum() == digits["samples"] == 1500
-    assert held["last"] == 50
+    assert held["last"] == 7
     assert held["targets"]["test_accuracy"]["digits"] > 0.5
 
 

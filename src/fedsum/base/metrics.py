@@ -20,26 +20,31 @@ LABELS = {
     "tau": "tau_t",
 }
 
-FINAL_ROUNDS = 50
-"""a final value is the mean over the last 50 rounds, because the accuracy of a single round is noisy"""
+_FINAL_ROUNDS = 50
+FINAL_WINDOW = f"the last {_FINAL_ROUNDS} rounds, or the last quarter of a shorter run"
+"""what a final value is a mean over, in words: a single round says little where accuracy jumps"""
 
 
-def final_value(by_round: Mapping[int, float], last: int = FINAL_ROUNDS) -> float:
-    """The mean over the evaluations of the last `last` rounds; NaN without evaluations.
+def final_window(rounds: int) -> int:
+    """How many of a run's last rounds its final value is a mean over.
 
-    Round 0, the initial model, never counts, not even in a run shorter than `last` rounds.
+    >>> final_window(2000), final_window(60)
+    (50, 15)
+    """
+    return max(1, min(_FINAL_ROUNDS, rounds // 4))
 
-    Args:
-      by_round: the metric's values, by the number of rounds done.
-      last: the number of rounds.
 
-    >>> final_value({0: 0.1, 50: 0.7, 100: 0.8})
+def final_value(by_round: Mapping[int, float], last: int | None = None) -> float:
+    """The mean over the evaluations of the last `last` rounds, by default `final_window`; NaN if there is none.
+
+    The initial model, round 0, is no result and does not count.
+
+    >>> final_value({0: 0.1, 50: 0.7, 90: 0.7, 100: 0.9})
     0.8
-    >>> final_value({0: 0.1, 10: 0.5, 20: 0.7})
-    0.6
     """
     end = max(by_round, default=0)
-    values = [value for t, value in by_round.items() if t > max(0, end - last)]
+    first = max(0, end - (final_window(end) if last is None else last))
+    values = [value for t, value in by_round.items() if t > first]
     return statistics.fmean(values) if values else math.nan
 
 

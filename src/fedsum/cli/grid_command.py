@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import FINAL_ROUNDS, LABELS
+from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
 from ..runs import SEED, Best, best, expand
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
@@ -20,7 +20,7 @@ def grid(
     settings: Set = None,
     folder: Folder = None,
     by: Annotated[
-        str, typer.Option(help=f"The metric that decides: its mean over the last {FINAL_ROUNDS} rounds and all seeds.")
+        str, typer.Option(help=f"The metric that decides: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
     jobs: Jobs = 1,
     ray: Ray = None,

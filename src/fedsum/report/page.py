@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.checks import InputError
 from ..base.files import written_whole
-from ..base.metrics import FINAL_ROUNDS, LABELS, smaller_is_better
+from ..base.metrics import LABELS, final_window, smaller_is_better
 from ..figures import label_colours
 from ..runs import CONFIG, SWEEP_FILE, Run, not_begun, read_runs
 from ..spec import ScheduleSpec
@@ -122,7 +122,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         "xs": [{"name": name, "label": _metric_label(name)} for name in ("round", *COSTS)],
         "rounds": [list(rounds) for rounds in evaluated],
         "runs": run_entries,
-        "last": FINAL_ROUNDS,
+        "last": final_window(max((run.config.get("rounds", 0) for run in runs), default=0)),
         "final": [
             {"f": [labels[name].index(row[name]) for name in FACETS]}
             | {str(name): _number(value) for name, value in row.items() if name not in FACETS}

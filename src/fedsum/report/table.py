@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ..base.metrics import FINAL_ROUNDS, final_value
+from ..base.metrics import final_value
 from ..runs import Run
 from .facets import FACETS, Facets, facets, ordered
 
@@ -37,8 +37,8 @@ def column(run: Run, name: str) -> "pd.Series[float]":
     return pd.Series(run.metrics[source].to_numpy(), index=run.metrics["round"].to_numpy()).dropna()
 
 
-def final_table(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
-    """One row per curve: the metrics at the end, and in `_last` columns their means over the last `last` rounds.
+def final_table(runs: Sequence[Run], last: int | None = None) -> pd.DataFrame:
+    """One row per curve: the metrics at the end, and in `_last` columns their means over the last `last` rounds (default: `final_window`).
 
     Values are means over the finished runs. If no run finished, they are means over the stopped and running runs, up to
     the last round that all of them have reached. `runs` is the number of runs, `over` the number of runs in the mean.
@@ -51,7 +51,7 @@ def final_table(runs: Sequence[Run], last: int = FINAL_ROUNDS) -> pd.DataFrame:
     return pd.DataFrame([_row(curve, groups[curve], names, last) for curve in ordered(groups)])
 
 
-def _row(curve: Facets, group: list[Run], names: list[str], last: int) -> dict[str, object]:
+def _row(curve: Facets, group: list[Run], names: list[str], last: int | None) -> dict[str, object]:
     counted = [run for run in group if run.state == "finished" and len(run.metrics)]
     counted = counted or _up_to_common_round(
         [run for run in group if run.state not in ("diverged", "failed") and len(run.metrics)]
