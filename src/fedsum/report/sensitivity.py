@@ -32,7 +32,7 @@ def setting_table(runs: Sequence[Run]) -> pd.DataFrame | None:
 def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test_accuracy"), title: str = "") -> Figure:
     """Final values against the setting. Columns: metrics. Rows: tasks, or tasks and patterns if there are several.
 
-    Points are means over the last 50 rounds and the seeds, error bars their standard deviation. A cross at the edge
+    Points are means of the final values over the seeds, error bars their standard deviation. A cross at the edge
     marks a setting whose runs all diverged.
 
     Args:

@@ -38,7 +38,9 @@ def column(run: Run, name: str) -> "pd.Series[float]":
 
 
 def final_table(runs: Sequence[Run], last: int | None = None) -> pd.DataFrame:
-    """One row per curve: the metrics at the end, and in `_last` columns their means over the last `last` rounds (default: `final_window`).
+    """One row per curve: the metrics at the end, and in `_last` columns their means over the last `last` rounds.
+
+    Without `last`, each mean is over the `final_window` of its run.
 
     Values are means over the finished runs. If no run finished, they are means over the stopped and running runs, up to
     the last round that all of them have reached. `runs` is the number of runs, `over` the number of runs in the mean.
