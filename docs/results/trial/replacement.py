@@ -3,10 +3,10 @@
 import sys
 
 import torch
-from fedsum.keyed import Purpose, rng
+from fedsum.base.keyed import Purpose, rng
 
 import fedsum
-from fedsum.tasks.task import Task
+from fedsum.tasks import Task
 
 
 def batches(self, seed, t, client, K, batch_size):
