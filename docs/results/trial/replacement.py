@@ -3,9 +3,9 @@
 import sys
 
 import torch
-from fedsum.base.keyed import Purpose, rng
 
 import fedsum
+from fedsum.base.keyed import Purpose, rng
 from fedsum.tasks import Task
 
 
