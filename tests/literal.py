@@ -147,6 +147,29 @@ def fedvarp(P):
     return x
 
 
+def mifa_displacements(P):  # as FedAWE's authors have it: the change of the model, at the rate of its own round
+    x = P.x0.copy()
+    moved = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        for i in S:
+            moved[i] = local_sgd(P, i, x, t) - x
+        x = x + P.eta_g * np.mean(moved, axis=0)
+    return x
+
+
+def fedvarp_displacements(P):
+    x = P.x0.copy()
+    moved = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        new = {i: local_sgd(P, i, x, t) - x for i in S}
+        x = x + P.eta_g * (np.mean(moved, axis=0) + np.mean([new[i] - moved[i] for i in S], axis=0))
+        for i in S:
+            moved[i] = new[i]
+    return x
+
+
 def fedau(P, cutoff=50):
     x = P.x0.copy()
     gap, recorded = [0] * P.N, [[] for _ in range(P.N)]

@@ -16,7 +16,7 @@ from fedsum.experiments.drawing import draw
 from fedsum.report import read_runs
 from fedsum.report.against_delay import delays, line, rank_correlation
 from fedsum.runs import expand
-from fedsum.tasks import vision
+from fedsum.tasks import Augment, load
 
 
 def full(name):
@@ -27,7 +27,7 @@ def full(name):
     ("name", "runs"),
     [
         ("algorithms", 72),
-        ("availability", 28),
+        ("availability", 96),
         ("between", 12),
         ("bias", 6),
         ("cases", 15),
@@ -35,19 +35,18 @@ def full(name):
         ("family", 81),
         ("grid", 12),
         ("heterogeneity", 3),
+        ("kaiming", 72),
         ("markov", 15),
         ("probability", 15),
         ("sensitivity", 32),
     ],
 )
-def test_how_many_runs(name, runs, monkeypatch):
-    # Availability follows a set's labels, and CIFAR-10 is not everywhere: here the digits stand for it.
-    monkeypatch.setattr(availability, "vision", lambda task, **options: vision("digits", **options))
+def test_how_many_runs(name, runs):
     assert len(full(name)) == runs
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 12
+    assert len(EXPERIMENTS) == 13
 
 
 def test_the_papers_setting():
@@ -144,19 +143,52 @@ def test_the_zoom_is_on_the_rounds_that_were_evaluated_one_by_one(fedsum, monkey
     assert seen == [None, None, 5]
 
 
-def test_availability_follows_the_labels():
-    schedule = availability.follows_labels(20, "digits", alpha=0.1, seed=3)
-    task = vision("digits", clients=20, alpha=0.1, seed=3)
-    shares = task.partition.counts / task.partition.counts.sum(1, keepdims=True)
-    p = schedule.probability(0)
-    phi, *_ = np.linalg.lstsq(shares, p, rcond=None)
-    assert np.allclose(shares @ phi, p)  # linear in the shares
-    assert (phi[:5] <= 1).all()
-    assert (phi[5:] <= 0.5).all()
-    assert (phi > 0).all()
-    waving = availability.follows_labels(20, "digits", alpha=0.1, seed=3, sine=True)
+def authors_draws(labels, clients, seed):
+    """Partition and probabilities step by step, as FedAWE's authors describe and draw them."""
+    np.random.seed(seed)
+    proportions = np.random.dirichlet(0.1 * np.ones(10), clients)
+    parts, first = [[] for _ in range(clients)], [0] * 10
+    for client in range(clients):
+        for label in range(10):
+            samples = [j for j, value in enumerate(labels) if value == label]
+            end = round(len(samples) * proportions[: client + 1, label].sum() / proportions[:, label].sum())
+            parts[client] += samples[first[label] : end]
+            first[label] = end
+    phi = [*np.random.uniform(0, 1, 5), *np.random.uniform(0, 0.5, 5)]
+    return parts, [np.mean([phi[labels[j]] for j in part]) for part in parts]
+
+
+@pytest.mark.parametrize("seed", [3, 4, 6])
+def test_availability_repeats_the_authors_draws(seed):
+    task = availability.digits(clients=20, seed=seed)
+    parts, p = authors_draws(task.targets.tolist(), 20, seed)
+    assert [part.tolist() for part in task.partition.parts] == parts
+    schedule = availability.follows_labels(20, "digits", seed=seed)
+    assert np.allclose(schedule.probability(0), p)
+    waving = availability.follows_labels(20, "digits", seed=seed, sine=True)
     assert np.allclose(waving.probability(5), p)  # sin(2 pi 5 / 20) = 1
-    assert np.allclose(waving.probability(15), 0.4 * p)
+    assert np.allclose(waving.probability(15), 0.4 * np.array(p))
+    np.random.seed(7)
+    before = np.random.get_state()[1].copy()
+    availability.digits(clients=20, seed=seed)
+    assert (np.random.get_state()[1] == before).all()  # the user's generator is left alone
+
+
+def test_the_authors_tasks(monkeypatch):
+    """CIFAR-10 may be absent: the digits stand for it."""
+    sets = {"cifar10": load("digits"), "svhn": load("digits")}
+    monkeypatch.setattr(availability, "load", sets.get)
+    monkeypatch.setattr(availability, "vision", lambda name, **options: options)
+    mean = round(255 * load("digits").mean[0])
+    assert availability.cifar10(20)["augment"] == Augment(4, flip=True, per_batch=True, fill=(mean,))
+    assert availability.svhn(20)["augment"] == Augment(4, flip=False, per_batch=True, fill=(mean,))
+    assert availability.svhn(20)["init"] == "kaiming"
+
+
+def test_an_experiment_with_seeds_of_its_own(fedsum):
+    code, _, error = fedsum("reproduce", "availability", "--scale", "small", "--seeds", 2)
+    assert code == 2
+    assert "seeds = 2: leave it out" in error
 
 
 def test_theory_beside_the_measurement(fedsum, tmp_path):

@@ -18,6 +18,7 @@ from fedsum import (
     FedSUM,
     FedSUMB,
     FedSUMCR,
+    FedVARP,
     InputError,
     LocalPlan,
     Round,
@@ -41,6 +42,15 @@ def test_fedsum_with_mifas_local_work_is_mifa(pattern):
     schedule = schedules()[pattern]
     assert (final(Uncorrected(), schedule) - final(MIFA(), schedule)).abs().max() < 1e-12
     assert (final(FedSUM(), schedule) - final(MIFA(), schedule)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("algorithm", [MIFA, FedVARP])
+def test_a_memory_of_displacements_differs_only_if_the_rate_changes(algorithm):
+    schedule = schedules()["biased"]
+    gradients, displacements = algorithm(), algorithm(displacements=True)
+    constant = final(gradients, schedule, eta_l=0.05) - final(displacements, schedule, eta_l=0.05)
+    assert constant.abs().max() < 1e-12
+    assert (final(gradients, schedule) - final(displacements, schedule)).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("pattern", schedules())

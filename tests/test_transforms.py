@@ -17,13 +17,15 @@ def bytes_of(*shape):
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
 
 
-def one_by_one(images, codes, crop):
-    """As the words say it: pad with black, cut out, mirror."""
+def one_by_one(images, codes, crop, fill=None):
+    """As the words say it: pad with black or a colour, cut out, mirror."""
     height, width = images.shape[-2:]
     done = torch.empty_like(images)
     for place in np.ndindex(images.shape[:-3]):
         dy, dx, mirrored = codes[place].tolist()
         padded = torch.zeros(images.shape[-3], height + 2 * crop, width + 2 * crop, dtype=images.dtype)
+        if fill:
+            padded += torch.tensor(fill, dtype=images.dtype)[:, None, None]
         padded[:, crop : crop + height, crop : crop + width] = images[place]
         cut = padded[:, dy : dy + height, dx : dx + width]
         done[place] = cut.flip(-1) if mirrored else cut
@@ -48,6 +50,20 @@ def test_augment_is_what_a_loop_over_images_does(lead, image, crop, flip, seed, 
     assert torch.equal(done, one_by_one(images, codes, crop))
 
 
+@pytest.mark.parametrize("lead", [(5,), (3, 5), (2, 3, 5)])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_one_crop_and_one_flip_per_batch_on_a_coloured_border(lead, dtype):
+    augment = Augment(3, flip=True, per_batch=True, fill=(10, 200, 30))
+    images = bytes_of(*lead, 3, 6, 7).to(dtype)
+    codes = torch.from_numpy(augment.draw(rng(0, Purpose.BATCHES), lead))
+    assert codes.shape == (*lead, 3)
+    assert (codes == codes[..., :1, :]).all()
+    batches = codes[..., 0, :].reshape(-1, 3).unique(dim=0)
+    assert len(lead) == 1 or len(batches) > 1  # drawn anew for each batch
+    assert torch.equal(augment.apply(images, codes), one_by_one(images, codes, 3, augment.fill))
+    assert not torch.equal(augment.apply(images, codes), one_by_one(images, codes, 3))
+
+
 def test_augment_draws_every_offset_and_flips_only_if_told():
     codes = Augment(2, flip=True).draw(rng(0, Purpose.BATCHES), (500, 10))
     assert codes.dtype == np.int64
@@ -69,8 +85,9 @@ def test_standardize(dtype):
     assert torch.equal(COLOUR(x[1, 2], dtype), done[1, 2])
 
 
-def test_both_are_traced_whole_and_vectorised():
-    augment = Augment(2, flip=True)
+@pytest.mark.parametrize("options", [{}, {"per_batch": True, "fill": (1, 2, 3)}])
+def test_both_are_traced_whole_and_vectorised(options):
+    augment = Augment(2, flip=True, **options)
     images = bytes_of(3, 4, 3, 6, 6)
     codes = torch.from_numpy(augment.draw(rng(0, Purpose.BATCHES), (3, 4)))
 
@@ -86,6 +103,7 @@ def test_both_are_traced_whole_and_vectorised():
     ("call", "message"),
     [
         (lambda: Augment(-1), "crop = -1"),
+        (lambda: Augment(4, fill=(0, 256, 0)), "fill = 256: a whole number from 0 to 255"),
         (lambda: Standardize((0.5,), (0.1, 0.2)), "mean = (0.5,): 2 numbers"),
         (lambda: Standardize((0.5,), (0.0,)), "std = 0.0"),
     ],

@@ -10,7 +10,7 @@ from torch import nn
 
 import fedsum
 from fedsum import InputError
-from fedsum.tasks import Augment, Task, data, vision
+from fedsum.tasks import Augment, Partition, Task, data, vision
 
 digits = data.load("digits")
 
@@ -160,3 +160,15 @@ def test_natural_clients_bring_their_number(pretend):
     with pytest.raises(InputError) as caught:
         vision("cifar100", partition="coarse_label", clients=20)
     assert str(caught.value) == "clients = 20: leave it out: partition='coarse_label' makes one client per value"
+
+
+def test_a_partition_and_an_augmentation_of_ones_own():
+    split, augment = Partition([np.arange(0, 700), np.arange(700, 1500)]), Augment(1, per_batch=True)
+    task = vision("digits", partition=split, augment=augment)
+    assert (task.n, task.partition, task.augment) == (2, split, augment)
+    assert task.source is None  # a file cannot say it
+    assert vision("digits", partition=split, clients=2).n == 2
+    with pytest.raises(InputError, match="clients = 3: leave it out: the partition has 2 clients"):
+        vision("digits", partition=split, clients=3)
+    with pytest.raises(InputError, match="augment = 4"):
+        vision("digits", augment=4)

@@ -17,11 +17,18 @@ class MIFA(Algorithm):
     clients) takes a step too. The server updates the sum instead of recomputing it: a client contributes the change
     of its memory. One vector down, one up.
 
+    Args:
+      displacements: remember eta_l K G_i, the client's displacement at the rate of its own round, and step by
+        x -= eta_g * (1/N) sum_{all i} memory_i. The code of FedAWE's authors does this. With a constant eta_l the
+        iterates are the same.
+
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
     >>> fedsum.simulate(task, MIFA(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
     tensor([2.9846])
     """
+
+    displacements: bool = False
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "sum": torch.zeros_like(x0)}
@@ -33,8 +40,10 @@ class MIFA(Algorithm):
         return {"G": G}, {}
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
-        return {"change": uplink["G"] - row["G"]}, {"G": uplink["G"]}
+        latest = now.eta_l * now.K * uplink["G"] if self.displacements else uplink["G"]
+        return {"change": latest - row["G"]}, {"G": latest}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         memory = server["sum"] + total["change"]
-        return {"x": server["x"] - now.stride / now.N * memory, "sum": memory}
+        stride = now.eta_g if self.displacements else now.stride
+        return {"x": server["x"] - stride / now.N * memory, "sum": memory}

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ..base.checks import integer
+from ..base.checks import InputError, integer
 from ..experiments import EXPERIMENTS, experiment
-from ..runs import best
+from ..runs import SEED, best
 from ..spec import SWEEP, with_settings
 from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, Set
 from .console import Json, out, print_path
@@ -18,7 +18,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}.")],
     scale: Annotated[str, typer.Option(help="'full', as in the paper; or 'small', minutes on a laptop.")] = "full",
     rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds: 0, 1, ...")] = 1,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ...; default: the experiment's.")] = None,
     settings: Set = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="Default runs/NAME, or runs/NAME-small.")] = None,
     jobs: Jobs = 1,
@@ -34,7 +34,10 @@ def reproduce(
     table, figure = experiment(name, scale)
     if rounds is not None:
         table["rounds"] = rounds
-    table[SWEEP]["seed"] = list(range(integer("seeds", seeds, low=1)))
+    if seeds is not None:
+        if SEED not in table[SWEEP]:
+            raise InputError("seeds", seeds, f"leave it out: {name} sets its seeds together with other settings")
+        table[SWEEP][SEED] = list(range(integer("seeds", seeds, low=1)))
     table = with_settings(table, settings or [])
     folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
     if figure.get("bars"):

@@ -121,7 +121,8 @@ def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list
 def _label(name: str, options: Mapping[str, str], shown_options: set[str]) -> str:
     assignments = [f"{key}={options[key]}" for key in options if key in shown_options]
     # A user's function, "package.module:its_name", is shown as "its name".
-    label = NAMES.get(name) or name.rpartition(":")[2].replace("_", " ")
+    own_name = name.rpartition(":")[2]
+    label = NAMES.get(own_name) or own_name.replace("_", " ")
     # With other numbers, a pattern is not the paper's P1, P2 or P3.
     head = label if not assignments else label.split(" (")[0]
     return " ".join(filter(None, (head, ", ".join(assignments))))

@@ -103,6 +103,10 @@ def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[st
     part = part if last == "name" else key
     tables = [value if isinstance(value, Mapping) else {"name": value} for value in values]
     names = [display_name(part, str(table.get("name", ""))) for table in tables]
+    # "package.module:function" is shown as its last part, unless two functions would then have the same name.
+    own_names = [name.rpartition(":")[2] for name in names]
+    if len(set(own_names)) == len(set(names)):
+        names = own_names
     plain = all(isinstance(value, str | Mapping) for value in values)
     # `seed` and `task.seed` are two settings: the last name alone is enough where no other key ends with it.
     alone = sum(other.rpartition(".")[2] == last for other in all_keys) == 1

@@ -1,6 +1,6 @@
 """What is trained."""
 
-from .data import IMAGE_SETS, at_hand
+from .data import IMAGE_SETS, Images, at_hand, load
 from .interface import BaseTask
 from .network import Network, network_of
 from .partition import Partition
@@ -14,12 +14,14 @@ __all__ = [
     "Augment",
     "BaseTask",
     "ClientData",
+    "Images",
     "Network",
     "Partition",
     "Quadratic",
     "Standardize",
     "Task",
     "at_hand",
+    "load",
     "network_of",
     "vision",
 ]

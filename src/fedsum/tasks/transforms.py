@@ -37,35 +37,57 @@ class Standardize:
 
 @dataclass(frozen=True)
 class Augment:
-    """Random crops of the image padded by `crop` black pixels on every side, then random mirroring.
+    """Random crops of the image padded by `crop` pixels on every side, then random mirroring.
 
     Random numbers are drawn on the host (`draw`, keyed) and applied on the device (`apply`), so that every engine
     trains on the same images.
+
+    Args:
+      crop: pixels of padding on every side.
+      flip: mirror half of the images.
+      per_batch: draw one crop and one flip per batch instead of one per image.
+      fill: colour of the padding, one byte per channel; default: black.
     """
 
     crop: int = 4
     flip: bool = False
+    per_batch: bool = False
+    fill: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         integer("crop", self.crop, low=0)
+        for byte in self.fill or ():
+            integer("fill", byte, low=0, high=255)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Codes (dy, dx, mirrored) for `shape` images, [*shape, 3]."""
-        offsets = rng.integers(0, 2 * self.crop + 1, (*shape, 2))
-        mirrored = rng.integers(0, 1 + self.flip, (*shape, 1))
-        return np.concatenate([offsets, mirrored], axis=-1)
+        """Codes (dy, dx, mirrored) for `shape` images, [*shape, 3]. The last dimension of `shape` is the batch."""
+        drawn = (*shape[:-1], 1) if self.per_batch else shape
+        offsets = rng.integers(0, 2 * self.crop + 1, (*drawn, 2))
+        mirrored = rng.integers(0, 1 + self.flip, (*drawn, 1))
+        codes = np.concatenate([offsets, mirrored], axis=-1)
+        return np.repeat(codes, shape[-1], axis=-2) if self.per_batch else codes
 
     def apply(self, images: Tensor, codes: Tensor) -> Tensor:
         """The images [..., C, H, W] cropped and mirrored by their codes [..., 3]."""
         height, width = images.shape[-2:]
+        if self.per_batch:
+            codes = codes[..., :1, :]  # all codes of a batch are equal: one index serves the whole batch
         dy, dx, mirrored = codes[..., None, None].unbind(-3)
         y = torch.arange(height, device=images.device)[:, None]
         x = torch.arange(width, device=images.device)
         x = torch.where(mirrored > 0, width - 1 - x, x)
         # The index of each pixel in the flattened padded image.
         source = ((y + dy) * (width + 2 * self.crop) + x + dx).flatten(-2)[..., None, :]
-        padded = F.pad(images, [self.crop] * 4).flatten(-2)
+        padded = self._padded(images).flatten(-2)
         return padded.gather(-1, source.expand(*images.shape[:-2], -1)).reshape(images.shape)
+
+    def _padded(self, images: Tensor) -> Tensor:
+        border = [self.crop] * 4
+        padded = F.pad(images, border)
+        if self.fill is None:
+            return padded
+        inside = F.pad(torch.ones_like(images[..., 0, :, :], dtype=torch.bool), border)[..., None, :, :]
+        return torch.where(inside, padded, _channels(self.fill, images.device, images.dtype))
 
 
 def _channels(values: Sequence[float], device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -33,10 +33,10 @@ def vision(
     *,
     clients: int | None = None,
     alpha: float = 0.1,
-    partition: str = "dirichlet",
+    partition: str | Partition = "dirichlet",
     model: str | Callable[[], nn.Module] | None = None,
     init: str = "default",
-    augment: str | None = None,
+    augment: str | Augment | None = None,
     weights: str | Sequence[float] | None = None,
     gradient_norm: bool = False,
     refill: bool = False,
@@ -49,12 +49,12 @@ def vision(
       name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits.
       clients: N, by default 100. Natural clients have their own number.
       alpha: of the two Dirichlet partitions; smaller is more heterogeneous.
-      partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", or a column of the set for
-        natural clients (cifar100: "coarse_label").
+      partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", a column of the set for natural
+        clients (cifar100: "coarse_label"), or your own Partition of the training samples.
       model: None for the set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
         that makes a module.
       init: "default" (PyTorch's) or "kaiming".
-      augment: None, "crop" (of the image padded by 4 pixels), or "crop+flip".
+      augment: None, "crop" (of the image padded by 4 pixels), "crop+flip", or your own Augment.
       weights: of the clients in the objective, as for `Task`.
       gradient_norm: also report the squared norm of the full gradient, as for `Task`.
       refill: give a client without samples, which Dirichlet partitions may make, one of the largest client's.
@@ -68,16 +68,17 @@ def vision(
     settings = {key: value for key, value in locals().items() if key not in ("name", "clients")}
     images = data.load(name)
     split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
-    # A column's values make the clients: a file then leaves `clients` out. A function cannot be said by a file.
-    n = None if partition in images.columns else split.n
-    source = None if callable(model) else {"name": name, "clients": n, **settings}
+    # A column's values make the clients: a file then leaves `clients` out. Python objects cannot be said by a file.
+    n = None if isinstance(partition, str) and partition in images.columns else split.n
+    in_python = callable(model) or isinstance(partition, Partition) or isinstance(augment, Augment)
+    source = None if in_python else {"name": name, "clients": n, **settings}
     return Task(
         _model(images, model, init),
         F.cross_entropy,
         ClientData(images.train_inputs, images.train_targets, split),
         (images.test_inputs, images.test_targets),
         prepare=Standardize(images.mean, images.std),
-        augment=None if augment is None else _choice("augment", augment, _AUGMENT),
+        augment=augment if isinstance(augment, Augment | None) else _choice("augment", augment, _AUGMENT),
         weights=weights,
         gradient_norm=gradient_norm,
         source=source,
@@ -86,13 +87,17 @@ def vision(
 
 def _partition(
     images: data.Images,
-    kind: str,
+    kind: str | Partition,
     clients: int | None,
     alpha: float,
     refill: bool,
     shards_per_client: int,
     seed: int,
 ) -> Partition:
+    if isinstance(kind, Partition):
+        if clients not in (None, kind.n):
+            raise InputError("clients", clients, f"leave it out: the partition has {kind.n} clients")
+        return kind
     labels, n = images.train_targets, _CLIENTS if clients is None else clients
     partitions_by_name: dict[str, Callable[[], Partition]] = {
         "dirichlet": lambda: partitions.dirichlet(labels, n, alpha, seed, refill),
