@@ -406,6 +406,72 @@ def test_samples_are_prepared_once_where_they_fit(room, prepare, as_on_cuda, mon
         assert not pixels.any()
 
 
+@pytest.mark.parametrize("per_batch", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "crop", "flip", "fill"),
+    [(1, 4, False, None), (1, 4, True, (255,)), (3, 4, True, (250, 3, 128)), (3, 4, False, None), (5, 2, True, None),
+     (1, 0, True, None), (3, 0, False, (9, 9, 9)), (3, 1, True, (7,))],
+)  # fmt: skip
+@pytest.mark.parametrize("prepare", [None, Standardize((0.3,), (0.2,))])
+def test_crops_are_those_of_bytes_converted_afterwards(prepare, channels, crop, flip, fill, per_batch, as_on_cuda):
+    height, width = 12, 28
+    draw = torch.Generator().manual_seed(0)
+    # Dark images, none black: the fill colour may be the largest value.
+    images = torch.randint(40, 100, (9, channels, height, width), generator=draw, dtype=torch.uint8)
+    data = [(images if prepare else images / 8, torch.arange(9))]
+    make = partial(nn.Sequential, *block(channels, 4), *head(4 * 6 * 14))
+    task = Task(make, F.cross_entropy, data, prepare=prepare, augment=Augment(crop, flip, per_batch, fill))
+    batch = torch.stack([task.batches(seed, 0, 0, 1, 5)[0] for seed in range(3)])
+    if crop and not per_batch:
+        batch[0, :2, 1:3] = torch.tensor([[0, 2 * crop], [2 * crop, 0]])  # two opposite corners
+    network = task.as_network()
+    samples = networks._samples(network, networks._layers(network, network.training)[0], cache_of(task))
+    assert samples != task.samples
+    inputs, targets = task.samples(batch)
+    found, found_targets = samples(batch)
+    assert torch.equal(found_targets, targets)
+    assert torch.equal(found.indices, torch.arange(15).view(3, 5))
+    assert found.width == width
+    unit, largest = found.images.unit, found.images.largest
+    assert unit.shape == largest.shape == (3,)
+    assert (largest >= inputs.abs().max()).all()
+    assert torch.equal(unit, conv_pool._unit(largest))
+    # The same unit, which is the set's, as if the images had been converted after the crop.
+    expected = conv_pool._padded(inputs.flatten(0, 1), largest, largest.repeat_interleave(5))
+    assert found.images.factors.is_contiguous()
+    assert torch.equal(found.images.factors, expected.factors)
+    outputs = [
+        conv_pool.forward(x, grid(3, 4, channels, 3, 3, seed=1), grid(3, 4, seed=2))[0]
+        for x in (found, conv_pool.PaddedImages.of_batches(inputs))
+    ]
+    assert torch.allclose(*outputs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("room", [0, 2**30])
+def test_crops_are_taken_from_the_converted_set_where_it_fits(room, as_on_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, room))
+    made, cropped = [], conv_pool.PaddedImages.cropped
+    monkeypatch.setattr(conv_pool.PaddedImages, "cropped", lambda *args: made.append(args[2]) or cropped(*args))
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (12, 1, 8, 8), generator=draw, dtype=torch.uint8)
+    data = [(images[i::2], torch.randint(10, (6,), generator=draw)) for i in range(2)]
+    options = {"prepare": Standardize((0.3,), (0.2,)), "augment": Augment(2, flip=True, fill=(77,))}
+    ours, twin = both(Task(whole_network, F.cross_entropy, data, weights=[0.3, 0.7], **options))
+    assert (ours - twin).norm() <= 1e-3 * twin.norm()
+    assert made == ([2] if room else [])
+
+
+def test_training_and_evaluation_share_images_whose_unit_suits_the_fill_colour(as_on_cuda):
+    data = [(torch.full((6, 1, 8, 8), 100, dtype=torch.uint8), torch.arange(6))]
+    options = {"prepare": Standardize((0.3,), (0.2,)), "augment": Augment(2, fill=(255,))}
+    task = OnCpu(whole_network, F.cross_entropy, data, **options)
+    bound = bound_task(task, torch.device("cuda"), torch.float32)
+    networks.evaluation(bound)(task.init(0))
+    assert networks.steps(bound) is not None
+    ((_, images),) = cache_of(bound).image_sets
+    assert images.images.largest.item() == pytest.approx(0.7 / 0.2)
+
+
 class OnCpu(Task):
     """Stays on the CPU when it is bound to CUDA."""
 
@@ -420,7 +486,7 @@ def test_an_evaluation_reads_images_converted_once_where_they_fit(room, as_on_cu
         "fedsum.tasks.task._EVALUATION_BYTES", {"cpu": 4 * (networks._ACTIVATIONS * 64 * 4)}
     )  # four samples per chunk
     made, of_set = [], conv_pool.PaddedImages.of_set
-    monkeypatch.setattr(conv_pool.PaddedImages, "of_set", lambda values: made.append(len(values)) or of_set(values))
+    monkeypatch.setattr(conv_pool.PaddedImages, "of_set", lambda x, fill: made.append(len(x)) or of_set(x, fill))
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(256, (22, 1, 8, 8), generator=draw, dtype=torch.uint8)
     labels = torch.randint(10, (22,), generator=draw)

@@ -147,7 +147,14 @@ def test_our_kernels_agree_with_exact_gradients(make, with_our_kernels):
     assert with_our_kernels()
 
 
-@pytest.mark.parametrize("augment", [None, fedsum.tasks.transforms.Augment(2, flip=True)])
+@pytest.mark.parametrize(
+    "augment",
+    [
+        None,
+        fedsum.tasks.transforms.Augment(2, flip=True),
+        fedsum.tasks.transforms.Augment(4, flip=True, per_batch=True, fill=(3,)),  # 2 after preparation
+    ],
+)
 def test_our_kernels_with_bytes_weights_and_several_chunks(augment, with_our_kernels):
     prepare = fedsum.tasks.transforms.Standardize((1 / 255,), (1 / 255,))  # -1, 0 and 1 again
     options = {"clients": 75, "prepare": prepare, "augment": augment, "weights": "samples"}

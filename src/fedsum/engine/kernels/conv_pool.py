@@ -63,16 +63,39 @@ class PaddedImages:
         return cls(images, values.shape[-1], indices)
 
     @classmethod
-    def of_set(cls, values: Tensor) -> "PaddedImages":
-        """From torch's layout, [n, channels, H, W], all in one unit."""
+    def of_set(cls, values: Tensor, fill: Tensor | None = None) -> "PaddedImages":
+        """From torch's layout, [n, channels, H, W], all in one unit, which also suits the fill colour of crops."""
         largest = _largest(values.contiguous()[None])
+        if fill is not None:
+            largest = torch.maximum(largest, _largest(fill[None]))
         return cls(_padded(values, largest, largest.expand(len(values))), values.shape[-1])
 
     def select(self, indices: Tensor) -> "PaddedImages":
         """The images of each client, [C, B], of a set in one unit."""
+        return self._for_clients(self.images.factors, indices)
+
+    def cropped(self, batch: Tensor, crop: int, fill: Tensor) -> "PaddedImages":
+        """Images of a set in one unit, cropped and mirrored as by `Augment.apply`.
+
+        Args:
+          batch: index, dy, dx and mirrored per image, int64 [C, B, 4].
+          crop: pixels of padding that the crops were drawn for.
+          fill: colour of that padding as the network takes it, float32 [channels]; `of_set` must have had it too.
+        """
+        (clients, size), factors = batch.shape[:2], self.images.factors
+        _, height, columns, IN = factors.shape
+        elements, cropped = factors[0].numel(), factors.new_empty(clients * size, *factors.shape[1:])
+        convolution_kernels.crop[(clients * size, triton.cdiv(elements, _BLOCK))](
+            factors, batch.contiguous(), fill, self.images.unit, cropped,
+            elements, height - 2, self.width, len(fill), crop, columns, IN, _BLOCK,
+        )  # fmt: skip
+        return self._for_clients(cropped, torch.arange(clients * size, device=batch.device).view(clients, size))
+
+    def _for_clients(self, factors: Tensor, indices: Tensor) -> "PaddedImages":
+        """Factors in the unit of this set, with that unit per client."""
         scaled = self.images
         unit, largest = (values.expand(len(indices)).contiguous() for values in (scaled.unit, scaled.largest))
-        return PaddedImages(Scaled(scaled.factors, unit, largest), self.width, indices)
+        return PaddedImages(Scaled(factors, unit, largest), self.width, indices)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,31 @@ def largest_value(values, largest, elements, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def crop(
+    images, batch, fill, unit, cropped,
+    elements, height, width, channels, padding,
+    COLUMNS: tl.constexpr, IN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Images of a set, [n, height + 2, COLUMNS, IN], cropped and mirrored by their codes (index, dy, dx, mirrored).
+
+    Pixels that the crop takes from outside its image have the fill colour. The zeros around an image stay zeros.
+    """
+    image = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    y, x, c = n // (COLUMNS * IN), n // IN % COLUMNS, n % IN
+    inside = (y >= 1) & (y <= height) & (x >= 1) & (x <= width)
+    batch += 4 * image
+    index = tl.load(batch)
+    dy, dx, mirrored = tl.load(batch + 1).to(tl.int32), tl.load(batch + 2).to(tl.int32), tl.load(batch + 3) > 0
+    row = y + (dy - padding)
+    column = tl.where(mirrored, width + 1 - x, x) + (dx - padding)
+    found = inside & (row >= 1) & (row <= height) & (column >= 1) & (column <= width)
+    v = tl.load(images + index * elements + (row * COLUMNS + column) * IN + c, mask=found, other=0.0)
+    colour = tl.load(fill + c, mask=inside & (c < channels), other=0.0) / tl.load(unit)
+    tl.store(cropped + image * elements + n, tl.where(found, v, colour.to(tl.float16)), mask=n < elements)
+
+
+@triton.jit
 def largest_gradient(grad, code, largest, elements, outs, area, OUT: tl.constexpr, BLOCK: tl.constexpr):
     """The largest gradient per client, [C, B, outs, area], where ReLU passes it; codes are [C, B, area, OUT]."""
     client = tl.program_id(1).to(tl.int64)

@@ -125,10 +125,24 @@ def _samples(
     network: Network, layers: "list[Layer]", cache: TaskCache
 ) -> "Callable[[Tensor], tuple[Tensor | PaddedImages, Tensor]]":
     """The samples of a batch. If a convolution is first and all images fit in memory, they are converted only once."""
-    images = None if network.augment is not None else _converted(network, network.inputs, layers, cache)
+    augment, images = network.augment, _converted(network, network.inputs, layers, cache)
     if images is None:
         return network.samples
-    return lambda batch: (images.select(batch), network.targets[batch])
+    if augment is None:
+        return lambda batch: (images.select(batch), network.targets[batch])
+    crop, fill = augment.crop, _fill(network)
+    if fill is None:
+        return network.samples
+    return lambda batch: (images.cropped(batch, crop, fill), network.targets[batch[..., 0]])
+
+
+def _fill(network: Network) -> Tensor | None:
+    """The prepared colour of the padding that crops are taken from, [channels]; None without fedsum's augmentation."""
+    if type(network.augment) is not Augment:
+        return None
+    # The first crop begins in the padding. Without padding no crop reads the colour.
+    corner = network.augment.apply(network.inputs[:1], torch.zeros(1, 3, dtype=torch.int64, device=network.device))
+    return network.prepared(corner[..., :1, :1]).flatten()
 
 
 def _converted(network: Network, inputs: Tensor, layers: "list[Layer]", cache: TaskCache) -> "PaddedImages | None":
@@ -147,7 +161,8 @@ def _converted(network: Network, inputs: Tensor, layers: "list[Layer]", cache: T
     # Prepared images are float32 until they are converted.
     if inputs.numel() * network.dtype.itemsize > _IMAGES_SHARE * free:
         return None
-    images = PaddedImages.of_set(network.prepared(inputs))
+    fill = _fill(network) if inputs is network.inputs else None
+    images = PaddedImages.of_set(network.prepared(inputs), fill)
     cache.image_sets.append((inputs, images))
     return images
 
