@@ -7,11 +7,13 @@ import typer
 
 from ..base.checks import integer
 from ..experiments import EXPERIMENTS, experiment
-from ..runs import best
+from ..runs import best, open_runs
 from ..spec import SWEEP, with_settings
 from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, Set
 from .console import Json, out, print_path
 from .running import run_table
+
+_FOLDER = "Where the runs go, or a packed file that has them; default runs/NAME, or runs/NAME-small."
 
 
 def reproduce(
@@ -20,7 +22,7 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds: 0, 1, ...")] = 1,
     settings: Set = None,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Default runs/NAME, or runs/NAME-small.")] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help=_FOLDER)] = None,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
@@ -38,7 +40,7 @@ def reproduce(
     table = with_settings(table, settings or [])
     folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
     if figure.get("bars"):
-        drawn = drawing.draw_partitions(table, figure["title"], folder)
+        drawn = drawing.draw_partitions(table, figure["title"], open_runs(folder).output_folder)
     else:
         planned, runs = run_table(table, folder, HowToRun(jobs, ray, gpus, keep, tensorboard, as_json))
         drawn = drawing.draw(folder, figure)
