@@ -26,6 +26,8 @@ def pack(inputs: str | Path | Sequence[str | Path], out: str | Path | None = Non
       The path of the file.
     """
     paths = [Path(inputs)] if isinstance(inputs, str | Path) else [Path(path) for path in inputs]
+    if not paths:
+        raise InputError("inputs", [], "at least one folder or packed file")
     path = _checked_out(paths, out)
     runs: dict[str, Run] = {}
     sweeps: list[Table] = []

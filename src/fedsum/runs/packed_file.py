@@ -84,7 +84,10 @@ class PackedFile:
     def _content(self) -> Table:
         import pyarrow.parquet as pq
 
-        described = json.loads((pq.read_metadata(self.path).metadata or {})[_KEY])
+        metadata = pq.read_metadata(self.path).metadata or {}
+        if _KEY not in metadata:
+            raise ValueError("its metadata has no key fedsum")
+        described = json.loads(metadata[_KEY])
         if described["format"] > _FORMAT:
             accepted = f"packed in format {described['format']}, this fedsum reads up to {_FORMAT}; update fedsum"
             raise InputError("file", str(self.path), accepted)
@@ -105,7 +108,7 @@ def write_packed(path: Path, runs: Mapping[str, Run], sweeps: Sequence[Table]) -
     table = pa.table(
         {
             _RUN: pa.array(names, pa.string()).dictionary_encode(),
-            _ROUND: pa.array([row[_ROUND] for row in rows], pa.int32()),
+            _ROUND: pa.array([int(row[_ROUND]) for row in rows], pa.int32()),
             **{name: _array(values) for name, values in metrics.items()},
         }
     )
@@ -152,7 +155,7 @@ def _array(values: Sequence[float | None]) -> "pa.Array":
     fits = np.isclose(narrow, wide, rtol=PRECISION, atol=0.0, equal_nan=True).all()
     # NaN is a value of a run that diverged; null is a metric that a run does not have.
     mask = np.array([value is None for value in values])
-    return pa.array(narrow if fits else wide, mask=mask, from_pandas=False)
+    return pa.array(narrow if fits else wide, mask=mask)
 
 
 @contextmanager
@@ -163,8 +166,10 @@ def _damage_refused(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except FileNotFoundError:
+        raise InputError("file", str(path), "an existing file that `fedsum pack` wrote") from None
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError("file", str(path), f"a file that `fedsum pack` wrote ({reason})") from error
 
 

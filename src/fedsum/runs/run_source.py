@@ -1,4 +1,4 @@
-"""Runs from a folder or from a packed file. Only this module chooses between them."""
+"""Runs from a folder or from a packed file. `open_runs` is the one place that chooses between them."""
 
 from pathlib import Path
 from typing import Protocol

@@ -201,10 +201,10 @@ def read_results(runs: Sequence[PlannedRun], table: Mapping[str, Any], path: Pat
     for planned in runs:
         if recorded := stands[planned.name].config:
             _refuse_other_settings(planned, dict(recorded))
-    lacking = [name for name, run in stands.items() if run.state not in OVER]
-    if lacking:
-        accepted = f"{len(lacking)} of {len(runs)} runs have no result in it, first {lacking[0]}; give a folder to run"
-        raise InputError("folder", str(path), f"{accepted} them in")
+    missing = [name for name, run in stands.items() if run.state not in OVER]
+    if missing:
+        counted = f"{len(missing)} of {len(runs)} runs have no result in it, first {missing[0]}"
+        raise InputError("folder", str(path), f"{counted}; give a folder to run them in")
     return {name: replace(run, reason="") for name, run in stands.items()}
 
 
