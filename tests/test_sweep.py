@@ -430,7 +430,7 @@ def test_run_show_and_resume(tmp_path, fedsum):
     code, _, error = fedsum("resume", "runs")
     assert (code, "config.toml or a sweep.toml" in error) == (2, True)
     code, _, error = fedsum("show", "nowhere")
-    assert (code, "no config.toml is below it" in error) == (2, True)
+    assert (code, "a folder with runs in it" in error) == (2, True)
     code, out, _ = fedsum("settings")
     assert (code, "global learning rate" in out) == (0, True)
 

@@ -35,7 +35,7 @@ from .participation import (
     Uniform,
     delays,
 )
-from .runs import Run, TensorBoard, read_runs
+from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
 from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
@@ -83,6 +83,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "delays",
+    "pack",
     "read_runs",
     "simulate",
     "tasks",

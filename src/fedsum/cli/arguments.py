@@ -8,8 +8,14 @@ import typer
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: settings, and lists under \\[sweep].")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
-Folder = Annotated[Path | None, typer.Option("--folder", help="Where the runs go; default runs/NAME-OF-FILE.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where the runs go, or a packed file that has them; default runs/NAME-OF-FILE."),
+]
 RunsFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run or a sweep.")]
+PackedOrFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A run, a folder with runs at any depth, or a packed file.")
+]
 Jobs = Annotated[int, typer.Option(help="Sweep: runs at a time on this machine; process j uses GPU j.")]
 Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Sweep: on this Ray cluster, or 'auto'.")]
 Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run, perhaps a fraction.")]

@@ -8,7 +8,7 @@ import typer
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, best, expand
+from ..runs import SEED, Best, best, expand, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from .arguments import File, Folder, Gpus, HowToRun, Jobs, Ray, Set
 from .console import Json, figure, out, print_path
@@ -29,7 +29,8 @@ def grid(
 ) -> None:
     """Do a sweep, find its best settings, and write them to FOLDER/best.toml.
 
-    Other files take them with include = "FOLDER/best.toml".
+    Other files take them with include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read, nothing is
+    trained, and best.toml goes into a folder beside the file, named like it.
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
@@ -42,10 +43,12 @@ def grid(
         raise InputError("by", by, nearest(by, LABELS))
     runs = run_planned(planned, table, folder, HowToRun(jobs, ray, gpus, as_json=as_json))
     chosen = best(planned, runs, by)
-    (folder / "best.toml").write_text(toml_text(_to_include(chosen)))
+    best_file = open_runs(folder).output_folder / "best.toml"
+    best_file.parent.mkdir(parents=True, exist_ok=True)
+    best_file.write_text(toml_text(_to_include(chosen)))
     if not as_json:
         out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {figure(by, chosen.value)}", highlight=False)
-        print_path("settings", folder / "best.toml")
+        print_path("settings", best_file)
 
 
 def _to_include(chosen: Best) -> Table:

@@ -14,6 +14,7 @@ from .flower_init_command import flower_init
 from .flower_settings_command import flower_settings
 from .grid_command import grid
 from .list_command import list_algorithms
+from .pack_command import pack
 from .report_command import report
 from .reproduce_command import reproduce
 from .resume_command import resume
@@ -23,7 +24,7 @@ from .settings_command import settings
 from .show_command import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for command in (run, resume, show, grid, settings, reproduce, demo, delays, report):
+for command in (run, resume, show, grid, settings, reproduce, demo, delays, report, pack):
     app.command()(command)
 app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")

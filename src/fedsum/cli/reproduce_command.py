@@ -7,11 +7,13 @@ import typer
 
 from ..base.checks import InputError, integer
 from ..experiments import EXPERIMENTS, experiment
-from ..runs import SEED, best
+from ..runs import SEED, best, open_runs
 from ..spec import SWEEP, with_settings
 from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, Set
 from .console import Json, out, print_path
 from .running import run_table
+
+_FOLDER = "Where the runs go, or a packed file that has them; default runs/NAME, or runs/NAME-small."
 
 
 def reproduce(
@@ -20,7 +22,7 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ...; default: the experiment's.")] = None,
     settings: Set = None,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Default runs/NAME, or runs/NAME-small.")] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help=_FOLDER)] = None,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
@@ -41,7 +43,7 @@ def reproduce(
     table = with_settings(table, settings or [])
     folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
     if figure.get("bars"):
-        drawn = drawing.draw_partitions(table, figure["title"], folder)
+        drawn = drawing.draw_partitions(table, figure["title"], open_runs(folder).output_folder)
     else:
         planned, runs = run_table(table, folder, HowToRun(jobs, ray, gpus, keep, tensorboard, as_json))
         drawn = drawing.draw(folder, figure)

@@ -22,4 +22,5 @@ def resume(
             how = HowToRun(jobs, ray, gpus, keep, tensorboard, as_json)
             run_table(read_toml(folder / name), folder, how)
             return
-    raise InputError("folder", str(folder), f"a folder with a {CONFIG} or a {SWEEP_FILE}")
+    accepted = f"a folder with a {CONFIG} or a {SWEEP_FILE}; a packed file has no checkpoints to go on from"
+    raise InputError("folder", str(folder), accepted)

@@ -18,7 +18,9 @@ from ..runs import (
     TensorBoard,
     execute,
     expand,
+    is_packed,
     read_planned,
+    read_results,
     refuse_another,
     run_all,
 )
@@ -39,32 +41,42 @@ def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRu
 
 
 def run_planned(planned: list[PlannedRun], table: Table, folder: Path, how: HowToRun) -> dict[str, Run]:
-    """Does what `expand(table, folder)` planned, prints how it stands, and returns the runs by name."""
-    if not table.get(SWEEP):
-        runs = {planned[0].name: _run_one(planned[0], how.tensorboard)}
-        if not how.as_json:
-            print_run(runs[planned[0].name])
+    """Does what `expand(table, folder)` planned, prints how it stands, and returns the runs by name.
+
+    If `folder` is a packed file, the runs are read from it and nothing is trained.
+    """
+    started, took = time.monotonic(), ""
+    if is_packed(folder):
+        runs = read_results(planned, table, folder)
+    elif table.get(SWEEP):
+        runs = _run_sweep(planned, table, folder, how)
+        took = f", {time.monotonic() - started:.0f} s"
     else:
-        read_planned(planned)  # refused before anything is written or started
-        refuse_another(table, folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / SWEEP_FILE).write_text(toml_text(table))
-        pool: Pool = RayPool(how.ray, how.gpus) if how.ray else LocalPool(how.jobs)
-        started = time.monotonic()
-        with SweepProgress(planned) as progress:
-            runs = run_all(
-                planned, pool, keep_checkpoints=how.keep_checkpoints, tensorboard=how.tensorboard, on_look=progress
-            )
-        if not how.as_json:
-            print_runs(folder, runs, f", {time.monotonic() - started:.0f} s")
+        runs = {planned[0].name: _run_one(planned[0], how.tensorboard)}
     if how.as_json:
         print_json({name: summary(run) for name, run in runs.items()})
+    elif table.get(SWEEP):
+        print_runs(folder, runs, took)
+    else:
+        print_run(runs[planned[0].name])
     if any(run.state in ("stopped", "interrupted", "new") for run in runs.values()):
         err.print(f"go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
         raise typer.Exit(INTERRUPTED)
     if any(run.state == "failed" for run in runs.values()):
         raise typer.Exit(FAILED)
     return runs
+
+
+def _run_sweep(planned: list[PlannedRun], table: Table, folder: Path, how: HowToRun) -> dict[str, Run]:
+    read_planned(planned)  # refused before anything is written or started
+    refuse_another(table, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SWEEP_FILE).write_text(toml_text(table))
+    pool: Pool = RayPool(how.ray, how.gpus) if how.ray else LocalPool(how.jobs)
+    with SweepProgress(planned) as progress:
+        return run_all(
+            planned, pool, keep_checkpoints=how.keep_checkpoints, tensorboard=how.tensorboard, on_look=progress
+        )
 
 
 def _run_one(planned: PlannedRun, tensorboard: bool) -> Run:

@@ -17,16 +17,20 @@ from ..report import (
     setting_table,
     write_page,
 )
-from ..runs import expand
+from ..runs import expand, open_runs
 
 _ZOOM = 160
 """rounds of the paper's zoomed figure, for runs without `eval_last`"""
 _FORMATS = ("png", "pdf")
 
 
-def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
-    """Draws the runs in `folder`: figures as PNG and PDF, and the HTML report. Returns the files."""
-    runs, files = read_runs(folder), []
+def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
+    """Draws the runs of a folder or a packed file: figures as PNG and PDF, and the HTML report. Returns the files.
+
+    The files go into the folder, or into a folder beside the packed file, named like it.
+    """
+    runs, files, folder = read_runs(source), [], open_runs(source).output_folder
+    folder.mkdir(parents=True, exist_ok=True)
     # The last rounds, each of which was evaluated; 160 in the paper.
     zoom = max(run.config.get("eval_last", 0) for run in runs) or _ZOOM
     views: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
@@ -47,7 +51,7 @@ def draw(folder: Path, figure: dict[str, Any]) -> list[Path]:
         with written_whole(folder / "delay.csv") as part:
             table.to_csv(part, index=False)
         files += [save(against_delay(table, figure["title"]), folder / f"delay.{suffix}") for suffix in _FORMATS]
-    return [*files, write_page(folder, folder / "report.html")]
+    return [*files, write_page(source, folder / "report.html")]
 
 
 def draw_partitions(table: Table, title: str, folder: Path) -> list[Path]:

@@ -18,8 +18,8 @@ from ..base.checks import InputError
 from ..base.files import written_whole
 from ..base.metrics import LABELS, final_window, smaller_is_better
 from ..figures import label_colours
-from ..runs import CONFIG, SWEEP_FILE, Run, not_begun, read_runs
-from ..spec import ScheduleSpec
+from ..runs import Run, not_begun, open_runs, read_runs
+from ..spec import ScheduleSpec, toml_text
 from ..tasks import at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
@@ -41,10 +41,10 @@ _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_cli
 
 
 def write_page(folder: str | Path, out: str | Path) -> Path:
-    """Writes the report on every run in `folder` to `out` and returns its absolute path."""
+    """Writes the report on every run in `folder`, or in a packed file, to `out`; returns its absolute path."""
     out = check_page(out)
     runs = read_runs(folder)
-    text = render(runs, Path(folder).resolve().name, _not_begun(Path(folder)))
+    text = render(runs, open_runs(folder).output_folder.resolve().name, _not_begun(Path(folder)))
     with written_whole(out) as part:
         part.write_text(text, encoding="utf-8")
     return out.resolve()
@@ -62,10 +62,8 @@ def check_page(path: str | Path) -> Path:
 
 def _not_begun(folder: Path) -> list[str] | None:
     """The runs of the folder's sweep that have not begun; None if there is no readable sweep."""
-    if not (folder / SWEEP_FILE).exists():
-        return None
     try:
-        return not_begun(folder)
+        return not_begun(folder) if open_runs(folder).sweeps() else None
     except InputError:
         return None
 
@@ -154,7 +152,7 @@ def _run(
         "reason": run.reason,
         "folder": run.folder.name,
         "command": str(environment.get("command", "")),
-        "config": (run.folder / CONFIG).read_text(encoding="utf-8"),
+        "config": toml_text(dict(run.config)),
         # Most runs are evaluated after the same rounds, which are written once.
         "at": evaluated.setdefault(tuple(run.metrics["round"].tolist()), len(evaluated)),
         "columns": {name: [_number(value) for value in run.metrics[name]] for name in columns},

@@ -1,14 +1,17 @@
-"""A run as a folder: one layout, one writer (RunFolder), one reader (Run); checkpoints; sweeps over runs."""
+"""A run as a folder: one layout, one writer (RunFolder), one reader (Run); checkpoints; sweeps; packed files."""
 
 from .csv_truncation import truncate_after
 from .execute import execute, train_in_folder
 from .layout import CHECKPOINT, CONFIG, METRICS, SWEEP_FILE
+from .pack import pack
+from .packed_file import is_packed
 from .pools import LocalPool, Pool, RayPool
-from .run_reader import OVER, Run, find_runs, read_runs
+from .run_reader import OVER, Run, find_runs
+from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
 from .search import SEED, Best, best
 from .stop_requests import Stopped
-from .sweep import PlannedRun, expand, not_begun, read_planned, refuse_another, run_all
+from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
 
 __all__ = [
@@ -31,8 +34,12 @@ __all__ = [
     "execute",
     "expand",
     "find_runs",
+    "is_packed",
     "not_begun",
+    "open_runs",
+    "pack",
     "read_planned",
+    "read_results",
     "read_runs",
     "read_toml",
     "refuse_another",

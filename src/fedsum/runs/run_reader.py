@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.checks import InputError
 from .layout import CONFIG, LOCK, METRICS, STATUS, is_run
 
 if TYPE_CHECKING:
@@ -84,20 +83,6 @@ def find_runs(folder: str | Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(CONFIG) if is_run(path.parent))
 
 
-def read_runs(folder: str | Path) -> list[Run]:
-    """Every run in a folder; refuses a folder without runs, or with a run that is damaged."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError("folder", str(folder), "a folder with runs in it")
-    runs = [Run.read(path) for path in find_runs(folder)]
-    if not runs:
-        raise InputError("folder", str(folder), f"no runs in it: a run is a folder with a {CONFIG} and a {STATUS}")
-    for run in runs:
-        if run.problem:
-            raise InputError("run", str(run.folder), f"{run.problem}; mend it, or move the run away")
-    return runs
-
-
 def is_held(folder: Path) -> bool:
     """Whether a process holds the folder's lock."""
     try:
@@ -118,12 +103,17 @@ def _config(path: Path) -> tuple[dict[str, Any], str]:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return {}, f"{path.name}: {error}"
+    if problem := config_problem(config):
+        return {}, f"{path.name}: {problem}"
+    return config, ""
+
+
+def config_problem(config: Mapping[str, Any]) -> str:
+    """What every reader of a config needs and this one lacks, if anything."""
     for part in ("task", "algorithm", "schedule"):
         if not isinstance(config.get(part), dict) or not isinstance(config[part].get("name"), str):
-            return {}, f"{path.name}: no table [{part}] with a name"
-    if not isinstance(config.get("rounds"), int):
-        return {}, f"{path.name}: no setting rounds"
-    return config, ""
+            return f"no table [{part}] with a name"
+    return "" if isinstance(config.get("rounds"), int) else "no setting rounds"
 
 
 def _status(path: Path) -> dict[str, Any]:

@@ -25,9 +25,10 @@ from ..base.toml_values import Table
 from ..spec import PARTS, SWEEP, RunSpec, assigned, display_name
 from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
-from .layout import CONFIG, SWEEP_FILE
+from .layout import CONFIG
 from .pools import Pool
 from .run_reader import OVER, Run
+from .run_source import open_runs
 from .run_writer import read_toml, refuse_difference
 from .stop_requests import stop_requests
 
@@ -178,27 +179,50 @@ def read_planned(runs: Sequence[PlannedRun]) -> dict[str, Run]:
 def _before(planned: PlannedRun) -> Run:
     """How a run stands before the sweep; a folder with other settings is refused, not skipped."""
     if (planned.folder / CONFIG).exists():
-        recorded, spec = read_toml(planned.folder / CONFIG), planned.spec
-        schedule = recorded.get("schedule")
-        n = schedule.get("n") if isinstance(schedule, dict) else None
-        if spec.schedule.n is None and n is not None:
-            spec = spec.with_clients(n)
-        refuse_difference(recorded, spec.dump(), planned.folder)
+        _refuse_other_settings(planned, read_toml(planned.folder / CONFIG))
     return replace(Run.read(planned.folder), reason="")
 
 
-def refuse_another(table: Mapping[str, Any], folder: Path) -> None:
+def _refuse_other_settings(planned: PlannedRun, recorded: Table) -> None:
+    spec, schedule = planned.spec, recorded.get("schedule")
+    n = schedule.get("n") if isinstance(schedule, dict) else None
+    if spec.schedule.n is None and n is not None:
+        spec = spec.with_clients(n)
+    refuse_difference(recorded, spec.dump(), planned.folder)
+
+
+def read_results(runs: Sequence[PlannedRun], table: Mapping[str, Any], path: Path) -> dict[str, Run]:
+    """All runs of a plan by name, from a packed file; refuses a file that lacks the result of one.
+
+    Args:
+      runs: what `expand(table, path)` gave.
+      table: the settings of the sweep.
+      path: the packed file.
+    """
+    refuse_another(table, path)
+    packed = {run.folder: run for run in open_runs(path).runs().values()}
+    stands = {planned.name: packed.get(planned.folder, Run(planned.folder)) for planned in runs}
+    for planned in runs:
+        if recorded := stands[planned.name].config:
+            _refuse_other_settings(planned, dict(recorded))
+    missing = [name for name, run in stands.items() if run.state not in OVER]
+    if missing:
+        counted = f"{len(missing)} of {len(runs)} runs have no result in it, first {missing[0]}"
+        raise InputError("folder", str(path), f"{counted}; give a folder to run them in")
+    return {name: replace(run, reason="") for name, run in stands.items()}
+
+
+def refuse_another(table: Mapping[str, Any], path: Path) -> None:
     """A sweep may grow in its folder, but another sweep is refused: figures would show both."""
-    if not (folder / SWEEP_FILE).exists():
-        return
-    one, other = (
-        {key: _canonical(key, value) for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
-        for settings in (read_toml(folder / SWEEP_FILE), table)
-    )
-    for key in [*other, *one]:
-        if one.get(key) != other.get(key):
-            accepted = f"the sweep in {folder} has {short(one.get(key))}; go on with that, or take another folder"
-            raise InputError(key, other.get(key), accepted)
+    for recorded in open_runs(path).sweeps():
+        one, other = (
+            {key: _canonical(key, value) for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
+            for settings in (recorded, table)
+        )
+        for key in [*other, *one]:
+            if one.get(key) != other.get(key):
+                accepted = f"the sweep in {path} has {short(one.get(key))}; go on with that, or take another folder"
+                raise InputError(key, other.get(key), accepted)
 
 
 def _canonical(part: str, value: Any) -> Any:
@@ -211,9 +235,9 @@ def _canonical(part: str, value: Any) -> Any:
     return {**table, "name": display_name(part, table["name"])}
 
 
-def not_begun(folder: Path) -> list[str]:
-    """The names of a sweep's runs that have no folder yet."""
-    if not (folder / SWEEP_FILE).exists():
-        return []
-    names = [name for name, _, _ in _combinations(read_toml(folder / SWEEP_FILE))]
-    return [name for name in names if not (folder / name / CONFIG).exists()]
+def not_begun(path: Path) -> list[str]:
+    """The names of the runs that belong to the sweeps of a folder or a packed file, and have not begun."""
+    source = open_runs(path)
+    planned = dict.fromkeys(name for sweep in source.sweeps() for name, _, _ in _combinations(sweep))
+    begun = set(source.names()) if planned else set()
+    return [name for name in planned if name not in begun]
