@@ -125,7 +125,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
     for line in (
         "client 0 failed: <class 'RuntimeError'>:<'raised after computing'>",
         "round 1: client 1 failed: <class 'OSError'>",
-        "round 2: client 0 refused: delta holds NaN or infinity",
+        "round 2: client 0's reply refused: delta holds NaN or infinity",
         "round 2: client 1 sent a reply that cannot be read",
         "client 1 has lost its state; epoch 1 begins",
         "round 5: client 0 did not reply within 25 s",

@@ -268,9 +268,9 @@ def test_a_reply_made_from_another_state_is_refused(tmp_path):
     net.round([0, 1])
     reply = net.work(net.ledger.order(0))
     for wrong in ({"last": NEVER}, {"epoch": 1}, {"step": 4}, {"job": "other"}):
-        assert net.ledger.receive(replace(reply, step_id=replace(reply.step_id, **wrong))) == "replies to another order"
+        assert net.ledger.receive(replace(reply, step_id=replace(reply.step_id, **wrong))) == "answers another order"
     assert net.ledger.receive(reply) is None
-    assert net.ledger.receive(reply) == "has already replied"
+    assert net.ledger.receive(reply) == "is not the client's first in this round"
     assert net.ledger.close_round().merged == (0,)
 
 

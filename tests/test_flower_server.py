@@ -408,7 +408,7 @@ def test_a_client_refuses_to_be_another(tmp_path):
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
     order = next(message for message in grid.sent if message.metadata.message_type == "train.work")
     context = Context(1, 1, {"client-id": 3, "state": str(tmp_path)}, RecordDict(), CONFIG)
-    with pytest.raises(InputError, match="the server takes this SuperNode for client 0"):
+    with pytest.raises(InputError, match="the server sent an order for client 0"):
         grid.app(order, context)
 
 
@@ -479,7 +479,7 @@ def test_settings_make_schedules_and_rates(tmp_path):
     assert made.dump()["eta_l"] == {"name": "InverseSqrt", "eta_0": 0.05, "over": 10.0}
     assert Deployment.parse(CONFIG).spec.options.eta_l == 0.05
     assert Deployment.parse(CONFIG | {"schedule.name": ""}).schedule is None
-    with pytest.raises(InputError, match=r"eta-l\.name = 'InverseSqrt': eta-l is a number already"):
+    with pytest.raises(InputError, match=r"eta-l\.name = 'InverseSqrt': eta-l is also given as a number"):
         Deployment.parse(CONFIG | rate)
     (tmp_path / "trace.csv").write_text("round,client\n0,1\n")
     traced = {"schedule.name": "trace", "schedule.path": str(tmp_path / "trace.csv")}
