@@ -10,7 +10,7 @@ from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent
 from fedsum.algorithms import ALGORITHMS
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
-from fedsum.engine.bank.offload import AwayBlock
+from fedsum.engine.bank.offload import OffloadedBlock
 from fedsum.tasks import Quadratic
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -192,7 +192,7 @@ def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm
         monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)
     history = run(task, algorithm, "loop", **options)
     kept = history.clients if history.clients.initial else history.memory
-    assert all(isinstance(block, AwayBlock) == (room != "device") for block in kept._blocks)
+    assert all(isinstance(block, OffloadedBlock) == (room != "device") for block in kept._blocks)
     assert len(kept._blocks) > 1 or largest == 2**30
     assert torch.equal(history.x, expected.x)
     for i in history.clients:
