@@ -450,7 +450,7 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
     assert config["deployment"] == {"deadline": 60.0, "quorum": 1, "on_loss": "reset", "norm_limit": 0.0}
     run = Run.read(tmp_path / "run")  # the same reader as for a simulation
     assert (run.state, run.round, run.problem, run.last["round"]) == ("finished", 6, "", 6)
-    with pytest.raises(InputError, match="the settings of a deployed run: go on with `flwr run`"):
+    with pytest.raises(InputError, match="these are settings of a deployed run; resume it with `flwr run`"):
         RunSpec.parse(run.config)
     assert json.loads(json.dumps(config["environment"]))["flwr"]
     wait_for((tmp_path / "run" / "metrics.csv").exists, 1, "metrics")
