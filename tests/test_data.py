@@ -167,8 +167,9 @@ def test_offline_it_says_what_is_missing_and_how_to_get_it(hub, there, tmp_path)
         write_split(hub, data.SOURCES["mnist"], split)
     missing = "test" if there else "train"
     assert refusal("mnist") == (
-        f"data = 'ylecun/mnist/mnist/{missing}-00000-of-00001.parquet': missing, and no copy from the hub "
-        "(LocalEntryNotFoundError): set FEDSUM_DATA to a folder that holds it, or run once with network"
+        f"data = 'ylecun/mnist/mnist/{missing}-00000-of-00001.parquet': not found, and the download from the hub "
+        "failed (LocalEntryNotFoundError): set FEDSUM_DATA to a folder that contains the file, or run once with "
+        "network access"
     )
     assert not (tmp_path / "cache").exists()
 
@@ -202,7 +203,7 @@ def test_a_truncated_or_foreign_cache_is_refused(hub, tmp_path):
     (tmp_path / "cache/svhn.safetensors").rename(cache)
     assert "('fedsum images 1', 'svhn')" in refusal("mnist")
     safetensors.torch.save_file({"weight": torch.zeros(3)}, cache)
-    assert f"cache file {cache} = (None, None): a cache of mnist as this version writes it" in refusal("mnist")
+    assert f"cache file {cache} = (None, None): a cache of mnist written by this version" in refusal("mnist")
     cache.unlink()
     cache.mkdir()
     assert "delete the file" in refusal("mnist")

@@ -1,4 +1,4 @@
-"""What is trained."""
+"""Tasks: models, losses and clients' data."""
 
 from .data import IMAGE_SETS, at_hand
 from .interface import BaseTask
