@@ -1,4 +1,4 @@
-"""Image sets: decoded exactly, cached whole, and refused in one line when anything is not as it should be."""
+"""Image sets: decoded exactly, cached atomically, and refused with one line if a file is wrong."""
 
 import dataclasses
 import hashlib
@@ -28,13 +28,13 @@ REAL = os.environ.get("FEDSUM_DATA", "")
 
 def encode(pixels, format="PNG"):
     out = io.BytesIO()
-    # WebP knows no grey: what a grey image becomes there is what the loader has to undo.
+    # WebP has no greyscale: the loader has to convert the three equal channels back to one.
     Image.fromarray(pixels).save(out, format, **({"lossless": True} if format == "WEBP" else {}))
     return {"bytes": out.getvalue(), "path": None}
 
 
 def write_split(folder, source, split, *, format="PNG", change=None):
-    """A small file of the set as the hub has it; `change` may spoil its columns first."""
+    """A small file of the set in the hub's layout; `change` may damage its columns first."""
     draw = np.random.default_rng([len(split), source.classes])
     rows, (channels, height, width) = ROWS[split], source.shape
     pixels = draw.integers(0, 256, (rows, height, width, channels), dtype=np.uint8)
@@ -69,7 +69,7 @@ def write(hub, name, **options):
 
 
 def refusal(name):
-    """The message with which the set is refused: always one line."""
+    """The error message for the set, which must be one line."""
     with pytest.raises(InputError) as caught:
         data.load(name)
     assert "\n" not in str(caught.value)
@@ -348,7 +348,7 @@ def test_digits_need_nothing(hub, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# The real sets. Decoding takes seconds the first time; the caller's own cache keeps what was decoded.
+# The real sets. Decoding takes seconds the first time; decoded sets stay in the caller's own cache.
 
 FACTS = {  # samples by label of the training set, mean and deviation of the sizes under Dirichlet(0.1)
     "mnist": ([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949], 600, 93),
@@ -376,6 +376,6 @@ def test_real_sets(name):
         assert np.mean(sizes) == pytest.approx(mean, abs=0.5)
         assert np.mean([s.std() for s in sizes]) == pytest.approx(deviation, rel=0.1)
     if name == "cifar100":
-        # Every fine label lies in one coarse label, five in each.
+        # Every coarse label has five fine labels.
         pairs = set(zip(images.train_targets.tolist(), images.columns["coarse_label"].tolist(), strict=True))
         assert sorted(np.bincount([coarse for _, coarse in pairs]).tolist()) == [5] * 20

@@ -41,7 +41,7 @@ def full(name):
     ],
 )
 def test_how_many_runs(name, runs, monkeypatch):
-    # Availability follows a set's labels, and CIFAR-10 is not everywhere: here the digits stand for it.
+    # Availability depends on a set's labels, and CIFAR-10 may not be on this machine, so digits replace it.
     monkeypatch.setattr(availability, "vision", lambda task, **options: vision("digits", **options))
     assert len(full(name)) == runs
 
@@ -169,10 +169,10 @@ def test_theory_beside_the_measurement(fedsum, tmp_path):
     assert (full.tau_avg, full.tau_max, full.seeds) == (0, 0, 2)
     assert cyclic.tau_max == 9  # 30 clients, 3 at a time
     assert full.mean_delay == 0
-    # Turn after turn: in round t the clients that came are 0, 1, 2, ... late, those still to come t + 1.
+    # In round t of the first cycle, the groups that were active have delays 0, 1, 2, ..., all others t + 1.
     late = [sum(min(turn, t + 1) for turn in range(10)) / 10 for t in range(12)]
     assert cyclic.mean_delay == pytest.approx(np.mean(late))
-    # Evenly over the rounds: 0, 4, 8 and 12, although the last ten were evaluated one by one.
+    # Evenly spaced rounds: 0, 4, 8 and 12, although each of the last ten was evaluated too.
     runs = [run.metrics.set_index("round") for run in read_runs(tmp_path / "runs") if "Cyclic" in run.folder.name]
     errors = [metrics["gradient_norm_sq"][[0, 4, 8, 12]] for metrics in runs]
     means = [error.mean() for error in errors]

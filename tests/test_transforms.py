@@ -18,7 +18,7 @@ def bytes_of(*shape):
 
 
 def one_by_one(images, codes, crop):
-    """As the words say it: pad with black, cut out, mirror."""
+    """A literal implementation: pad with black, crop, mirror."""
     height, width = images.shape[-2:]
     done = torch.empty_like(images)
     for place in np.ndindex(images.shape[:-3]):
