@@ -1,9 +1,9 @@
-"""What it costs to keep the clients' vectors off the device: CIFAR-10's CNN, FedSUM-CR, 20 of 100 clients, on CUDA.
+"""The cost of client states outside the device: CIFAR-10's CNN, FedSUM-CR, 20 of 100 clients, on CUDA.
 
 python benchmarks/bank.py [--rounds 200] [--out results.json]
 
-Three runs of the same seed: vectors on the device; in host memory, fetched and written back while the device works;
-in host memory, waiting for each transfer. All three must end with the same bits.
+Three runs of the same seed: states on the device; states in host memory, with transfers that overlap with the device's
+work; states in host memory, waiting for each transfer. All three must end with the same bits.
 """
 
 import argparse
@@ -37,8 +37,8 @@ def run(task, rounds):
         precision="tf32",
         deterministic=True,
     )
-    last, before = history.rows[-1], history.rows[-2]  # compilation falls into the first quarter
-    return (last["seconds"] - before["seconds"]) / (last["round"] - before["round"]) * 1e3, history.x.clone()
+    last, previous = history.rows[-1], history.rows[-2]  # the last quarter: compilation happens in the first one
+    return (last["seconds"] - previous["seconds"]) / (last["round"] - previous["round"]) * 1e3, history.x.clone()
 
 
 def main():
@@ -55,25 +55,25 @@ def main():
     prepare = Standardize((0.0,) * shape[1], (1.0,) * shape[1])  # to [0, 1]
     task = Silent(make, nn.functional.cross_entropy, data, prepare=prepare)
     full_device = mock.patch.multiple(blocks, _SHARE=1e-12, host_memory_free=lambda: 1e30)
-    no_foresight = mock.patch.object(StateBank, "expect", return_value=None)
-    found = {}
+    no_prefetch = mock.patch.object(StateBank, "expect", return_value=None)
+    results = {}
     for place in track(("device", "host, overlapped", "host, waiting"), description="bank", transient=True):
         if place == "host, overlapped":
             full_device.start()
         if place == "host, waiting":
-            no_foresight.start()
-        found[place] = run(task, arguments.rounds)
+            no_prefetch.start()
+        results[place] = run(task, arguments.rounds)
     mock.patch.stopall()
     table = Table(title=f"One round of FedSUM-CR, {task.d:,} parameters, on {torch.cuda.get_device_name()}")
-    for head in ("clients' vectors", "ms", "against the device", "same bits"):
+    for head in ("client states", "ms per round", "against the device", "same bits"):
         table.add_column(head, justify="right")
-    base, x = found["device"]
-    for place, (ms, final) in found.items():
+    base, x = results["device"]
+    for place, (ms, final) in results.items():
         table.add_row(place, f"{ms:.1f}", f"{ms / base:.2f}x", "yes" if torch.equal(x, final) else "NO")
     Console(width=100).print(table)
     if arguments.out:
         with open(arguments.out, "w") as file:
-            json.dump({place: ms for place, (ms, _) in found.items()}, file, indent=1)
+            json.dump({place: ms for place, (ms, _) in results.items()}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Checkpoints of a large state while training goes on: how much of the time does training stand still?
+"""The share of time in which training pauses for checkpoints of a large state.
 
     python benchmarks/checkpoint.py
 
-A state of 2 GB (FedSUM-CR: two vectors a client) is trained with and without checkpoints, in one run, taking turns;
-and once more with each checkpoint written before training goes on, which is what a user would do by hand.
+Three runs with a state of 2 GB (FedSUM-CR: two vectors per client): without checkpoints, with checkpoints in the
+background, and with training that waits for each checkpoint, as a simple implementation would.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from fedsum.tasks import Quadratic
 
 
 class Wide(Quadratic):
-    """A quadratic with the same diagonal for all: as many dimensions as memory holds."""
+    """A quadratic with A_i = I for all clients, which needs no memory for the matrices."""
 
     def __init__(self, n: int, d: int) -> None:
         self.noise, self.L = 0.0, 1.0
@@ -72,10 +72,10 @@ def train(n: int, d: int, rounds: int, every: float, folder: Path | None, wait: 
         )
     finally:
         Recorder.save = save
-    # From the first round in which every client has been seen: then the state has its full size.
+    # From the round on in which every client has been active, so that the state has its full size.
     full = moments[n // 4 :]
     lengths = [b - a for a, b in itertools.pairwise(full)]
-    pauses = paused[:-1]  # the last one is waited for, at the end of the run
+    pauses = paused[:-1]  # the run waits for its last checkpoint
     return {
         "seconds": full[-1] - full[0],
         "rounds": len(lengths),
@@ -96,21 +96,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     d = int(options.gigabytes * 2**30 / (2 * 4 * options.clients))
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, where, wait in (
+        for name, run_folder, wait in (
             ("no checkpoints", None, False),
             ("background", Path(folder) / "a", False),
             ("waiting", Path(folder) / "b", True),
         ):
-            found[name] = train(options.clients, d, options.rounds, options.every, where, wait)
-            print(name, json.dumps({k: round(v, 4) for k, v in found[name].items()}), flush=True)
-    plain = found["no checkpoints"]["seconds"]
+            results[name] = train(options.clients, d, options.rounds, options.every, run_folder, wait)
+            print(name, json.dumps({k: round(v, 4) for k, v in results[name].items()}), flush=True)
+    plain = results["no checkpoints"]["seconds"]
     for name in ("background", "waiting"):
-        share, slower = found[name]["paused"] / found[name]["seconds"], found[name]["seconds"] / plain - 1
-        print(f"{name}: training stood still for {share:.2%} of the time; {slower:+.1%} against no checkpoints")
+        share, slower = results[name]["paused"] / results[name]["seconds"], results[name]["seconds"] / plain - 1
+        print(f"{name}: training paused for {share:.2%} of the time; {slower:+.1%} time against no checkpoints")
     if options.out:
-        options.out.write_text(json.dumps({"gigabytes": options.gigabytes, "d": d, **found}, indent=1) + "\n")
+        options.out.write_text(json.dumps({"gigabytes": options.gigabytes, "d": d, **results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

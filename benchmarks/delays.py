@@ -1,4 +1,4 @@
-"""The cost of one delay update: it follows the active clients, not N.
+"""The cost of one delay update, which grows with the active clients and not with N.
 
 python benchmarks/delays.py [--out results.json]
 """
@@ -18,7 +18,7 @@ ROUNDS, ACTIVE = 2000, 100
 
 
 def naive(last, active, t):
-    """What one writes first: O(N) a round."""
+    """The simplest implementation: O(N) per round."""
     last[active] = t
     return int((t - last).max())
 

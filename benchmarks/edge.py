@@ -1,10 +1,11 @@
-"""A network trained by FedSUM goes to the edge of what it bears, and the edge depends on who takes part.
+"""The edge of stability of a network trained by FedSUM, under several participation patterns.
 
 python benchmarks/edge.py [--rounds 1500] [--out FOLDER]
 
-Handwritten digits, 50 clients with few labels each, ten a round, a small tanh network with squared errors, whose loss
-gets steeper as it learns until the step is too long for it. Drawn: the steepest curvature of the loss times
-eta_g eta_l K, beside the limits that docs/theory.md has for parabolas. Six minutes on one core.
+Handwritten digits, 50 clients with few labels each, ten active clients per round, a small tanh network with squared
+errors. The curvature of its loss grows during training until it reaches the stability limit of the step size. The
+figure shows eta_g eta_l K times the largest curvature, beside the stability limits on parabolas of docs/theory.md. Six
+minutes on one core.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def network():
     return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
 
 
-class Steepness(Task):
+class Curvature(Task):
     """Digits, evaluated by the largest eigenvalue of the Hessian of f = (1/N) sum f_i, by power iteration."""
 
     def __init__(self):
@@ -58,32 +59,32 @@ class Steepness(Task):
         weights = list(module.parameters())
         outputs, labels = module(self.all[0]), self.all[1]
         loss = sum(squared_error(outputs[part], labels[part]) for part in self.parts) / N
-        found = {"train_loss": loss.item()}
+        metrics = {"train_loss": loss.item()}
         if not torch.isfinite(loss):
-            return found
-        slope = torch.autograd.grad(loss, weights, create_graph=True)
+            return metrics
+        gradient = torch.autograd.grad(loss, weights, create_graph=True)
         draw = torch.Generator().manual_seed(0)
         v = [torch.randn(w.shape, generator=draw) for w in weights]
         for _ in range(ITERATIONS):
             length = torch.sqrt(sum((part**2).sum() for part in v))
             v = [part / length for part in v]
-            product = torch.autograd.grad(slope, weights, v, retain_graph=True)
-            steepest = float(sum((a * b).sum() for a, b in zip(product, v, strict=True)))
+            product = torch.autograd.grad(gradient, weights, v, retain_graph=True)
+            curvature = float(sum((a * b).sum() for a, b in zip(product, v, strict=True)))
             v = [part.detach() for part in product]
-        return found | {"steepest": steepest}
+        return metrics | {"curvature": curvature}
 
 
-def draw(found, path):
+def draw(results, path):
     from matplotlib import pyplot as plt
 
-    limits = {row["limit"]: (row["pattern"].split(",")[0], "bottom") for row in found if row["limit"]}
-    limits[min(limits)] = limits[min(limits)][0], "top"  # two lie close together
+    limits = {row["limit"]: (row["pattern"].split(",")[0], "bottom") for row in results if row["limit"]}
+    limits[min(limits)] = limits[min(limits)][0], "top"  # the labels of two close limits must not overlap
     figure, panels = plt.subplots(1, len(RATES), figsize=(9, 3.6), sharey=True, layout="constrained")
     for panel, rate in zip(panels, RATES, strict=True):
         for colour, style, name in zip(
             ("#0072b2", "#e69f00", "#009e73", "#d55e00"), ("-", "--", ":", "-."), PATTERNS, strict=True
         ):
-            row = next(row for row in found if (row["rate"], row["pattern"]) == (rate, name))
+            row = next(row for row in results if (row["rate"], row["pattern"]) == (rate, name))
             panel.plot(row["rounds"], row["edge"], style, color=colour, label=name, lw=1.8)
         for limit, (name, side) in limits.items():
             panel.axhline(limit, color="0.6", lw=0.8, zorder=0)
@@ -93,7 +94,7 @@ def draw(found, path):
         panel.set_yticklabels(("1", "2", "5", "10"))
         panel.minorticks_off()
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("$\\eta_g\\eta_l K$ times steepest curvature")
+    panels[0].set_ylabel("$\\eta_g\\eta_l K$ times largest curvature")
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PATTERNS), frameon=False
     )
@@ -106,8 +107,8 @@ def main():
     parser.add_argument("--out", type=Path, help="write edge.json and edge.png here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the matrices are small
-    warnings.filterwarnings("ignore", message=".*diverged")  # the table says so
-    task, algorithm, found = Steepness(), fedsum.FedSUM(), []
+    warnings.filterwarnings("ignore", message=".*diverged")  # the table shows divergence
+    task, algorithm, results = Curvature(), fedsum.FedSUM(), []
     with Progress(transient=True) as progress:
         bar = progress.add_task("train", total=len(RATES) * len(PATTERNS) * arguments.rounds)
         for rate in RATES:
@@ -124,14 +125,14 @@ def main():
                     engine="batched",
                     on_round=lambda _: progress.advance(bar),
                 )
-                rows = history.metrics.dropna(subset=["steepest"])
-                edge = (rows["steepest"] * rate * K).tolist()
+                rows = history.metrics.dropna(subset=["curvature"])
+                edge = (rows["curvature"] * rate * K).tolist()
                 row = {"rate": rate, "pattern": name, "limit": predicted(algorithm, schedule, K)[0]}
-                found.append(row | {"diverged": history.diverged, "rounds": rows["round"].tolist(), "edge": edge})
-    table = Table(title="eta_g eta_l K times the steepest curvature, mean of the last third of the rounds")
-    for head in ("eta_l", "", "limit of parabolas", "measured"):
+                results.append(row | {"diverged": history.diverged, "rounds": rows["round"].tolist(), "edge": edge})
+    table = Table(title="eta_g eta_l K times the largest curvature, mean over the last third of the rounds")
+    for head in ("eta_l", "", "limit on parabolas", "measured"):
         table.add_column(head, justify="left" if not head else "right")
-    for row in found:
+    for row in results:
         last = row["edge"][-len(row["edge"]) // 3 :]
         limit = f"{row['limit']:.2f}" if row["limit"] else ""
         table.add_row(
@@ -140,8 +141,8 @@ def main():
     Console().print(table)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "edge.json").write_text(json.dumps(found, indent=1))
-        draw(found, arguments.out / "edge.png")
+        (arguments.out / "edge.json").write_text(json.dumps(results, indent=1))
+        draw(results, arguments.out / "edge.png")
 
 
 if __name__ == "__main__":

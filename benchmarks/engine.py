@@ -1,10 +1,11 @@
-"""The paper's workload (20 of 100 clients, K = 10, batch 128): fedsum against the loop a researcher would write.
+"""The paper's workload (20 of 100 clients, K = 10, batch 128): fedsum against a plain PyTorch loop.
 
 python benchmarks/engine.py [--device cuda] [--models mnist cifar10 svhn] [--precision tf32] [--rounds 30]
                             [--torch-kernels] [--out results.json]
 
-Both train the same CNN on data that already lies on the device, without evaluation. The two take turns, five rounds
-each, so that a busy machine hurts both; the ratio is of the medians. Images are random: they do not change the time.
+Both train the same CNN on data that is already on the device, without evaluation. The two alternate every five rounds,
+so that other load on the machine affects both; the ratio is that of the medians. Images are random, which does not
+change the time.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SETS = {
 
 
 class PlainLoop:
-    """FedAvg as one writes it first: eager, NCHW, one client after the other, torch's default settings."""
+    """FedAvg in plain PyTorch: eager, NCHW, one client after the other, torch's default settings."""
 
     def __init__(self, make, inputs, targets, parts):
         self.model, self.inputs, self.targets = make().to(inputs.device), inputs, targets
@@ -60,8 +61,8 @@ class PlainLoop:
                 p.copy_(total)
 
 
-def taking_turns(plain, task, rounds, *, device, precision, engine):
-    """Seconds of each round of the plain loop and of fedsum, one after the other."""
+def alternating(plain, task, rounds, *, device, precision, engine):
+    """Median seconds per round of the plain loop and of fedsum, which alternate."""
     seconds = {"plain": [], "fedsum": []}
 
     def clock(since):
@@ -77,7 +78,7 @@ def taking_turns(plain, task, rounds, *, device, precision, engine):
             return
         seconds["fedsum"].append(clock(started) / TURN)
         started = time.perf_counter()
-        # The plain loop runs under torch's own defaults, not under those of the run it interrupts.
+        # The plain loop uses torch's default flags, not the flags of the fedsum run.
         flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
@@ -107,14 +108,14 @@ def taking_turns(plain, task, rounds, *, device, precision, engine):
 
 
 class Silent(Task):
-    """Nothing is evaluated: that is another benchmark's business."""
+    """A task without evaluation."""
 
     def evaluate(self, x):
         return {"train_loss": 0.0}
 
 
 def ceilings(device, precision):
-    """Measured: floating-point operations and bytes a second that the device can do."""
+    """Floating-point operations per second and bytes per second of the device, measured."""
     n = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(n, n, device=device) for _ in range(2))
     big = torch.empty(2**28 if device.type == "cuda" else 2**24, device=device)
@@ -140,8 +141,8 @@ def ceilings(device, precision):
 
 
 def floor(task, device, precision):
-    """Seconds below which no version of a round can go, by arithmetic and by memory traffic."""
-    flops_a_second, bytes_a_second = ceilings(device, precision)
+    """Lower bounds on the seconds per round, by arithmetic and by memory traffic."""
+    flops_per_second, bytes_per_second = ceilings(device, precision)
     x, batch = task.init(0), task.batches(0, 0, 0, 1, BATCH)[0]
     with FlopCounterMode(display=False) as counter:
         task.gradient(x, 0, batch)
@@ -149,7 +150,7 @@ def floor(task, device, precision):
     flops = counter.get_total_flops() * steps
     # A step must read the model, write it, read and write the sum of gradients, and read its samples.
     moved = (4 * task.d * 4 + task.inputs[0].nbytes * BATCH) * steps
-    return flops / flops_a_second, moved / bytes_a_second, flops, moved
+    return flops / flops_per_second, moved / bytes_per_second, flops, moved
 
 
 def main():
@@ -158,22 +159,22 @@ def main():
     parser.add_argument("--models", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--precision", nargs="+", choices=("tf32", "fp32"), help="default: fp32, on CUDA both")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--torch-kernels", action="store_true", help="leave our own out, to see what they gain")
+    parser.add_argument("--torch-kernels", action="store_true", help="do not use our own kernels")
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     our_steps, kernels = our_kernels.steps, "torch's"
 
-    def noted(task):
+    def recording_steps(task):
         nonlocal kernels
         steps = None if arguments.torch_kernels else our_steps(task)
         kernels = "ours" if steps else "torch's"
         return steps
 
-    our_kernels.steps = noted
+    our_kernels.steps = recording_steps
     precisions = arguments.precision or (("tf32", "fp32") if device.type == "cuda" else ("fp32",))
     cases = [(name, precision) for name in arguments.models for precision in precisions]
-    found = []
+    results = []
     for name, precision in track(cases, description="engine", transient=True):
         make, shape = SETS[name]
         images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -181,13 +182,13 @@ def main():
         split = partition.iid(shape[0], CLIENTS, seed=0)
         scaled = images.float().div_(255).to(device)
         plain = PlainLoop(make, scaled, targets.to(device), split.parts)
-        # To [0, 1], as for the plain loop; a preparation that our kernels know.
+        # Scales to [0, 1], as for the plain loop; our kernels support this preparation.
         prepare = Standardize((0.0,) * shape[1], (1.0,) * shape[1])
         task = Silent(make, nn.functional.cross_entropy, ClientData(images, targets, split), prepare=prepare)
         engine = "batched" if device.type == "cuda" else "workers"
-        seconds = taking_turns(plain, task, arguments.rounds, device=device, precision=precision, engine=engine)
+        seconds = alternating(plain, task, arguments.rounds, device=device, precision=precision, engine=engine)
         arithmetic, traffic, flops, moved = floor(task.to(device, torch.float32), device, precision)
-        found.append(
+        results.append(
             {
                 "model": name,
                 "precision": precision,
@@ -203,7 +204,7 @@ def main():
                 "gap": seconds["fedsum"] / max(arithmetic, traffic),
             }
         )
-    table = Table(title=f"One round, {ACTIVE} of {CLIENTS} clients, K = {K}, batch {BATCH}, on {found[0]['device']}")
+    table = Table(title=f"One round, {ACTIVE} of {CLIENTS} clients, K = {K}, batch {BATCH}, on {results[0]['device']}")
     heads = (
         "model",
         "precision",
@@ -217,7 +218,7 @@ def main():
     )
     for head in heads:
         table.add_column(head, justify="right")
-    for row in found:
+    for row in results:
         table.add_row(
             row["model"],
             row["precision"],
@@ -232,7 +233,7 @@ def main():
     Console(width=130).print(table)
     if arguments.out:
         with open(arguments.out, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 python benchmarks/overhead.py [--rounds 8] [--turns 2] [--out docs/results/overhead.json]
 
-Real processes on 127.0.0.1: a SuperLink and three SuperNodes, one run, taking turns. The model has 100,100 parameters
-and little to do: a round is process starts, polls and messages. The first round of each turn is left out: fedsum asks
-the SuperNodes who they are there.
+Real processes on 127.0.0.1: a SuperLink and three SuperNodes. One run alternates between the two. The model has
+100,100 parameters and little local work, so that a round consists of process starts, polls and messages. The first
+round of each turn is left out, because fedsum asks the SuperNodes for their client ids in it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Net(folder) as net:
-        del net.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # Flower as it comes
+        del net.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # Flower's default
         net.superlink()
         for i in range(3):
             net.supernode(i)

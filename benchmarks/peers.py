@@ -1,9 +1,10 @@
-"""fedsum, pfl-research and Flower's simulation on the same workloads and machine, taking turns round by round.
+"""fedsum, pfl-research and Flower's simulation on the same workloads and machine, alternating round by round.
 
 python benchmarks/peers.py [--workloads mnist cifar10 pfl-cifar10] [--rounds 10] [--out results.json]
 
-Each framework has an environment of its own (made on the first call: some minutes) and the same files, model, local
-steps and memory allocator; peers/README.md says how each was set up. Nobody evaluates. Leave the machine idle.
+Each framework has its own environment (made on the first call, which takes some minutes). Files, model, local steps and
+memory allocator are the same; peers/README.md describes the setup. No framework evaluates. Run nothing else on the
+machine.
 """
 
 import argparse
@@ -27,16 +28,16 @@ FRAMEWORKS = ("fedsum", "pfl", "flower")
 
 
 def compare(name, rounds, folder, log):
-    """Seconds of each round by framework, and each one's verdict on its model."""
+    """By framework: the seconds of each round, and the change of its model's loss."""
     path = folder / f"{name}.npz"
     Workload.drawn(name).write(path)
     with ExitStack() as stack:
-        rivals = {each: stack.enter_context(Rival(each, path, log=log)) for each in FRAMEWORKS}
-        rows = {each: [] for each in rivals}
+        rivals = {framework: stack.enter_context(Rival(framework, path, log=log)) for framework in FRAMEWORKS}
+        rows = {framework: [] for framework in rivals}
         for _ in track(range(rounds), description=name, transient=True):
-            for each, rival in rivals.items():
-                rows[each] += rival.run(1)
-        return rows, {each: rival.finish() for each, rival in rivals.items()}
+            for framework, rival in rivals.items():
+                rows[framework] += rival.run(1)
+        return rows, {framework: rival.finish() for framework, rival in rivals.items()}
 
 
 def main():
@@ -45,33 +46,35 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "log", "w") as log:
         for name in arguments.workloads:
             rows, verdicts = compare(name, arguments.rounds, Path(folder), log)
             recipe = RECIPES[name]
-            for each, timed in rows.items():
+            for framework, timed in rows.items():
                 wrong = [
                     row
                     for row in timed
                     if (row["clients"], row["steps"]) != (recipe.cohort, recipe.cohort * recipe.steps)
                 ]
                 if wrong:
-                    raise RuntimeError(f"{each} did other work than it was given: {wrong[0]}")
-                found.append(
+                    raise RuntimeError(
+                        f"{framework} trained other clients or steps than the workload asks for: {wrong[0]}"
+                    )
+                results.append(
                     {
                         "workload": recipe.title,
-                        "framework": each,
+                        "framework": framework,
                         "seconds": median(row["seconds"] for row in timed),
                         "all_seconds": [row["seconds"] for row in timed],
-                        **{key: verdicts[each][key] for key in ("loss_before", "loss_after")},
+                        **{key: verdicts[framework][key] for key in ("loss_before", "loss_after")},
                     }
                 )
-    table = Table(title=f"Seconds a round, median of {arguments.rounds} taking turns, {platform.machine()}, CPU")
+    table = Table(title=f"Seconds per round, median of {arguments.rounds} alternating, {platform.machine()}, CPU")
     for head in ("workload", "framework", "seconds", "fedsum is faster", "loss before", "after"):
         table.add_column(head, justify="left" if head in ("workload", "framework") else "right")
-    for row in found:
-        ours = next(r["seconds"] for r in found if r["workload"] == row["workload"] and r["framework"] == "fedsum")
+    for row in results:
+        ours = next(r["seconds"] for r in results if r["workload"] == row["workload"] and r["framework"] == "fedsum")
         table.add_row(
             row["workload"],
             row["framework"],
@@ -83,7 +86,7 @@ def main():
     Console(width=110).print(table)
     if arguments.out:
         with open(arguments.out, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How far a client's gradient is off in tf32, by our kernels and by torch's: a trained network, real images.
+"""The error of clients' gradients in tf32, with our kernels and with torch's: a trained network, real images.
 
 python benchmarks/rounding.py [--set svhn] [--clients 20] [--rounds 1] [--batch 64] [--steps 400] [--out results.json]
 
-On CUDA torch's are its own tf32. On a CPU torch has none: its convolutions get factors rounded to ten bits instead, and
-our kernels are interpreted, 20 s a client. The network is trained a little first, so that slopes differ by orders of
-magnitude, as they do late in a run.
+On CUDA torch's kernels use tf32. On a CPU torch has no tf32: its convolutions get factors rounded to ten bits instead,
+and our kernels are interpreted, which takes 20 s per client. The network is trained for some steps first, so that
+gradients differ by orders of magnitude, as they do late in a run.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def to_ten_bits(x):
 
 
 class RoundedConvolution(torch.autograd.Function):
-    """A convolution with stride and padding 1 as tf32 has it, forward and back."""
+    """A convolution with stride and padding 1 and tf32's rounding, forward and backward."""
 
     @staticmethod
     def forward(ctx, images, weight, bias):
@@ -51,7 +51,7 @@ class RoundedConvolution(torch.autograd.Function):
 
 
 def trained(task, steps):
-    """Weights after so many steps on samples of all clients."""
+    """Weights after `steps` steps on samples of all clients."""
     module = task.model(task.init(0))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9)
     draw = torch.Generator().manual_seed(0)
@@ -73,45 +73,45 @@ def torchs(task, x, client, batch):
 def our_steps(task):
     if CUDA:
         return kernels.steps(task)
-    anywhere = mock.patch.object(networks, "kernels_allowed", return_value=True)
-    roomy = mock.patch.object(torch.cuda, "mem_get_info", return_value=(2**36, 2**36))
-    with anywhere, roomy:
+    on_cpu = mock.patch.object(networks, "kernels_allowed", return_value=True)
+    free_memory = mock.patch.object(torch.cuda, "mem_get_info", return_value=(2**36, 2**36))
+    with on_cpu, free_memory:
         return kernels.steps(task)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", default="svhn", choices=["svhn", "cifar10"], help="whose network has no dropout")
-    parser.add_argument("--clients", type=int, default=20, help="of 100, evenly")
-    parser.add_argument("--rounds", type=int, default=1, help="batches of each")
+    parser.add_argument("--set", default="svhn", choices=["svhn", "cifar10"], help="sets whose network has no dropout")
+    parser.add_argument("--clients", type=int, default=20, help="evenly spaced among 100 clients")
+    parser.add_argument("--rounds", type=int, default=1, help="batches per client")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=400, help="of training before")
+    parser.add_argument("--steps", type=int, default=400, help="training steps before the measurement")
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     if not CUDA:
-        os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton, as torch's optimizers do
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, which torch's optimizers do
     task = fedsum.tasks.vision(arguments.set).to(DEVICE, torch.float32)
     exact = task.to(DEVICE, torch.float64)
     clients = torch.arange(0, task.n, max(1, task.n // arguments.clients))[: arguments.clients]
     errors = {"ours": [], "torch's": [], "between them": []}
     with arithmetic(DEVICE, "tf32", deterministic=False):
         x = trained(task, arguments.steps)
-        steps, still = our_steps(task), torch.zeros(1, len(x), device=DEVICE)
-        each = [(t, int(client)) for t in range(arguments.rounds) for client in clients]
-        for t, client in track(each, description="gradients", transient=True):
+        steps, zeros = our_steps(task), torch.zeros(1, len(x), device=DEVICE)
+        cases = [(t, int(client)) for t in range(arguments.rounds) for client in clients]
+        for t, client in track(cases, description="gradients", transient=True):
             batch = task.batches(0, t, client, 1, arguments.batch).to(DEVICE)
-            wanted = exact.gradient(x.double(), client, batch[0]).float()
-            mine = steps(x[None], still, still[0, 0], torch.tensor([client], device=DEVICE), batch[:, None])[0]
+            expected = exact.gradient(x.double(), client, batch[0]).float()
+            ours = steps(x[None], zeros, zeros[0, 0], torch.tensor([client], device=DEVICE), batch[:, None])[0]
             theirs = torchs(task, x, client, batch[0])
-            for name, (one, other) in zip(errors, ((mine, wanted), (theirs, wanted), (mine, theirs)), strict=True):
-                errors[name].append(float((one - other).norm() / wanted.norm()))
+            for name, (one, other) in zip(errors, ((ours, expected), (theirs, expected), (ours, theirs)), strict=True):
+                errors[name].append(float((one - other).norm() / expected.norm()))
     accuracy = task.evaluate(x)["test_accuracy"]
     where = torch.cuda.get_device_name() if CUDA else "a CPU, emulated"
-    table = Table(title=f"{arguments.set}, {len(each)} gradients at {accuracy:.0%}, tf32 on {where}: relative error")
+    table = Table(title=f"{arguments.set}, {len(cases)} gradients at {accuracy:.0%}, tf32 on {where}: relative error")
     for head in ("", "median", "90%", "largest"):
         table.add_column(head, justify="right")
-    for name, found in errors.items():
-        quantiles = torch.tensor(found).quantile(torch.tensor([0.5, 0.9, 1.0]))
+    for name, values in errors.items():
+        quantiles = torch.tensor(values).quantile(torch.tensor([0.5, 0.9, 1.0]))
         table.add_row(name, *(f"{float(q):.2e}" for q in quantiles))
     Console(width=100).print(table)
     if arguments.out:

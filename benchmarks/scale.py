@@ -1,10 +1,10 @@
-"""Time a round and memory as the federation grows: 100 active clients of N, a model of d = 7,850 parameters.
+"""Time per round and memory against N: 100 active clients of N, a model of d = 7,850 parameters.
 
 python benchmarks/scale.py [--device cuda] [--rounds 60] [--out results.json]
 
-FedSUM, so that every client seen has a vector to keep. Runs of different N take turns; a round's time is the median
-of the best run. Data is one pool of random samples that all clients draw from, since the data of a million
-clients would not fit and is not what is measured.
+FedSUM, so that every client that was active has a state. Runs of different N alternate; the time per round is the
+median of the best run. All clients draw from one pool of random samples, because the data of a million clients would
+not fit in memory.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def resident():
 
 
 def run(n, rounds, device):
-    """Median seconds a round, bytes of memory gained, clients seen, bytes of their vectors."""
+    """Median seconds per round, growth of memory in bytes, clients seen, bytes of their states."""
     task, seconds = Pool(n), []
     before = resident()
     started = time.perf_counter()
@@ -96,18 +96,18 @@ def main():
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     sizes, turns = [10**3, 10**4, 10**5, 10**6], 3
-    run(10**3, 5, arguments.device)  # libraries, compilers and caches warm up
-    found = {n: [] for n in sizes}
+    run(10**3, 5, arguments.device)  # warms up libraries, compilers and caches
+    runs_by_size = {n: [] for n in sizes}
     for _, n in track([(turn, n) for turn in range(turns) for n in sizes], description="scale", transient=True):
-        found[n].append(run(n, arguments.rounds, arguments.device))
+        runs_by_size[n].append(run(n, arguments.rounds, arguments.device))
     rows = []
-    for n, runs in found.items():
+    for n, runs in runs_by_size.items():
         seconds = min(run[0] for run in runs)
         rows.append({"N": n, "ms": seconds * 1e3, "seen": runs[0][2], "gained": runs[0][1], "vectors": runs[0][3]})
     table = Table(
         title=f"One round of FedSUM, {ACTIVE} active, d = 7,850, {arguments.rounds} rounds, {arguments.device}"
     )
-    for head in ("N", "ms", "against N = 1000", "clients seen", "their vectors, MB", "memory gained, MB"):
+    for head in ("N", "ms", "against N = 1000", "clients seen", "their states, MB", "growth of memory, MB"):
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(

@@ -1,10 +1,10 @@
-"""A federation on Flower in which something breaks every few rounds, over TLS with authentication.
+"""A federation on Flower with a fault every few rounds, over TLS with authentication.
 
 python benchmarks/soak.py [--rounds 100] [--every 3] [--out docs/results/soak.txt]
 
-Real processes on 127.0.0.1: one SuperLink with a database, five SuperNodes. Faults come in turns, clients at random.
-At the end: y = sum of all h_i after every round, no wait beyond the deadline, and the accuracy beside that of the same
-rounds without faults (simulate(), which a Flower run without faults equals).
+Real processes on 127.0.0.1: one SuperLink with a database, five SuperNodes. Faults take turns, clients are random. The
+script checks that y = sum of all h_i after every round and that no wait exceeds the deadline. It compares the accuracy
+with the same rounds without faults, from simulate(), which a Flower run without faults equals.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TERMS = {"local_steps": 5, "eta_l": 0.1, "batch_size": 16, "seed": 0}
 
 
 def samples(path):
-    """Handwritten digits, split over the clients so that they disagree."""
+    """Handwritten digits, split so that label distributions differ between clients."""
     whole = vision("digits", clients=N, alpha=0.5)
     assert whole.test_data
 
@@ -70,10 +70,10 @@ class Soak:
             log = self.tell(log)
             for name, process in list(self.net.processes.items()):
                 if name.startswith("supernode") and process.poll() is not None:
-                    time.sleep(2)  # refused while its old lease lives: until it is let in again
+                    time.sleep(2)  # the SuperLink refuses it until its old lease expires, so it is started repeatedly
                     self.supernode(int(name[-1]))
             killed = self.dying and not (self.net.state / "kill-server-in").exists()
-            # On a machine with too much to do, Flower itself may take a server app for dead and end its run.
+            # On an overloaded machine, Flower may take a server app for dead and end its run.
             if killed or time.time() - (self.folder / "status.toml").stat().st_mtime > 4 * DEADLINE:
                 self.say("--- flwr run, again")
                 self.again()
@@ -135,7 +135,7 @@ class Soak:
 
 
 def longest_wait(folder):
-    """Seconds between two lines of the log, but for a server app that had to be started again."""
+    """Longest time between two lines of the log, in seconds; restarts of the server app do not count."""
     lines = (folder / "log").read_text().splitlines()
     times = [datetime.fromisoformat(line.split()[0]) for line in lines]
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
@@ -145,8 +145,8 @@ def longest_wait(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--every", type=int, default=3, help="rounds from one fault to the next")
-    parser.add_argument("--seconds", type=float, default=5400.0, help="give up after so long")
+    parser.add_argument("--every", type=int, default=3, help="rounds between faults")
+    parser.add_argument("--seconds", type=float, default=5400.0, help="time limit")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     lines = []

@@ -1,10 +1,10 @@
-"""How steep a loss an algorithm bears: the largest eta_g eta_l K times curvature at which it does not blow up.
+"""Stability limits: the largest eta_g eta_l K times curvature at which an algorithm does not diverge.
 
 python benchmarks/stability.py [--rounds 600] [--out results.json]
 
-Clients with one and the same parabola, so that nothing but who takes part makes a difference: an error grows or dies
-out by a factor a round, and the factor is 1 at the limit. A dimension each for 48 curvatures, so that one run tries
-them all, then 48 more around the limit. Beside it what docs/theory.md says it should be.
+All clients have the same parabola, so that only participation makes a difference. The error changes by a factor per
+round, and the factor is 1 at the limit. One run tries 48 curvatures, one per dimension; a second run tries 48 more
+around the limit. The table also shows the limits that docs/theory.md predicts.
 """
 
 import argparse
@@ -42,63 +42,63 @@ ALGORITHMS = {
     "FedVARP": fedsum.FedVARP(),
     "FedAvg": fedsum.FedAvg(),
 }
-# Beyond 2 K = 20 local steps blow up, K times a round: not far beyond, or they overflow.
+# Above 2 K = 20 local steps diverge, by K factors per round; far above they would overflow.
 LOWEST, HIGHEST, POINTS = 0.3, 24.0, 48
 
 
-class Watched(Quadratic):
-    """Parabolas around 1, one a dimension, that note the way of the model."""
+class Recorded(Quadratic):
+    """Parabolas around 1, one per dimension, that record the error of every evaluated model."""
 
     def __init__(self, curvatures):
         super().__init__(np.tile(curvatures, (N, 1)), np.ones((N, len(curvatures))))
-        self.way = []
+        self.errors = []
 
     def to(self, device, dtype):
         return self
 
     def evaluate(self, x):
-        self.way.append(x.numpy() - 1)
+        self.errors.append(x.numpy() - 1)
         return {"train_loss": 0.0}
 
 
 def errors(algorithm, schedule, curvatures, rounds):
     """The model's error after every round, [rounds, curvatures]."""
-    task = Watched(curvatures)
+    task = Recorded(curvatures)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the steepest overflow is no news here
+        warnings.simplefilter("ignore")  # the largest curvatures are expected to overflow
         fedsum.simulate(
             task, algorithm, schedule, rounds=rounds, local_steps=K, eta_l=1 / K, eval_every=1, dtype=torch.float64
         )
-    way = np.stack(task.way)
-    return way[np.isfinite(way).all(1)]
+    by_round = np.stack(task.errors)
+    return by_round[np.isfinite(by_round).all(1)]
 
 
-def grows(way):
-    """Whether the error is larger in the last third of the rounds than in the one before."""
-    third = len(way) // 3
-    before, after = np.abs(way[third : 2 * third]).max(0), np.abs(way[2 * third :]).max(0)
+def grows(by_round):
+    """Per curvature, whether the error is larger in the last third of the rounds than in the second third."""
+    third = len(by_round) // 3
+    before, after = np.abs(by_round[third : 2 * third]).max(0), np.abs(by_round[2 * third :]).max(0)
     return (after > before) & (before > 1e-9)
 
 
 def limit(algorithm, schedule, rounds):
-    """The smallest curvature that grows, and the period of the error's swing there, if it swings."""
+    """The smallest curvature at which the error grows, and the period of the error there, if it oscillates."""
     curvatures = np.geomspace(LOWEST, HIGHEST, POINTS)
     for length in (120, rounds):
-        way = errors(algorithm, schedule, curvatures, length)
-        growing = grows(way)
+        by_round = errors(algorithm, schedule, curvatures, length)
+        growing = grows(by_round)
         if not growing.any():
             return math.inf, None
         at = int(growing.argmax())
-        found, swing = curvatures[at], way[len(way) // 3 :, at]
+        curvature, series = curvatures[at], by_round[len(by_round) // 3 :, at]
         step = curvatures[1] / curvatures[0]
-        curvatures = np.geomspace(found / step**2, found * step, POINTS)
-    spectrum = np.abs(np.fft.rfft(swing / np.abs(swing).max() * np.hanning(len(swing)), 16 * len(swing)))
-    period = 16 * len(swing) / int(spectrum[1:].argmax() + 1)
-    return float(found), period if period < len(swing) / 4 else None
+        curvatures = np.geomspace(curvature / step**2, curvature * step, POINTS)
+    spectrum = np.abs(np.fft.rfft(series / np.abs(series).max() * np.hanning(len(series)), 16 * len(series)))
+    period = 16 * len(series) / int(spectrum[1:].argmax() + 1)
+    return float(curvature), period if period < len(series) / 4 else None
 
 
 def predicted(algorithm, schedule, local_steps):
-    """docs/theory.md's limit and period; nothing where it has none."""
+    """The limit and the period that docs/theory.md predicts; None if it has no prediction."""
     mixed = algorithm == Between("FedSUM", "SCAFFOLD")
     if not (mixed or isinstance(algorithm, fedsum.FedSUM | fedsum.FedSUMB)):
         return None, None
@@ -131,22 +131,22 @@ def main():
     table = Table(title=f"Largest eta_g eta_l K times curvature, N = {N}, K = {K}; in brackets the period in rounds")
     for head in ("", *PATTERNS):
         table.add_column(head, justify="right" if head else "left")
-    found = []
-    each = [(label, pattern) for label in ALGORITHMS for pattern in PATTERNS]
-    for label, pattern in track(each, description="limits", transient=True):
+    results = []
+    cases = [(label, pattern) for label in ALGORITHMS for pattern in PATTERNS]
+    for label, pattern in track(cases, description="limits", transient=True):
         measured, period = limit(ALGORITHMS[label], PATTERNS[pattern], arguments.rounds)
         theory, its_period = predicted(ALGORITHMS[label], PATTERNS[pattern], K)
         row = {"algorithm": label, "pattern": pattern, "limit": measured, "period": period}
-        found.append(row | {"predicted": theory, "predicted_period": its_period})
+        results.append(row | {"predicted": theory, "predicted_period": its_period})
     for label in ALGORITHMS:
-        rows = [row for row in found if row["algorithm"] == label]
+        rows = [row for row in results if row["algorithm"] == label]
         table.add_row(label, *(shown(row["limit"], row["period"]) for row in rows))
         if any(row["predicted"] for row in rows):
             table.add_row("  predicted", *(shown(row["predicted"], row["predicted_period"]) for row in rows))
     Console(width=150).print(table)
     if arguments.out:
         with open(arguments.out, "w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":

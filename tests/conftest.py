@@ -6,10 +6,10 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported: our kernels run on a CPU then
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported; our kernels then run on a CPU
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what it puts in the background deaf to Ctrl-C, which some tests press.
+    # A shell starts background processes with SIGINT ignored, but some tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,7 +29,7 @@ def fedsum(monkeypatch, tmp_path, capsys):
         from fedsum.cli import console as consoles
 
         monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, arguments)])
-        for console in (consoles.out, consoles.err):  # consoles look up their stream anew under capsys
+        for console in (consoles.out, consoles.err):  # under capsys, consoles must look up their stream again
             monkeypatch.setattr(console, "_file", None)
             monkeypatch.setattr(console, "_width", 120)
         with pytest.raises(SystemExit) as stop:

@@ -1,4 +1,4 @@
-"""The final models of a fixed list of runs, whatever the code around them looks like.
+"""The final models of a fixed list of runs, which must not change when the code is refactored.
 
     python tests/final_models.py           # prints the SHA-256 of each final model
     python tests/final_models.py --write   # also writes tests/final_models.safetensors, which the tests compare with
@@ -72,7 +72,7 @@ def swept(folder):
 
 
 def killed(folder):
-    """Killed without a word in round 25, long after the checkpoint of round 20, then resumed."""
+    """A run that is killed in round 25, after the checkpoint of round 20, then resumed."""
 
     def die(done):
         if done.round == 25:
@@ -91,7 +91,7 @@ def killed(folder):
 
 
 def deployed(name="FedSUM"):
-    """The protocol of the Flower apps without Flower: orders, replies and a store on the disk for each client."""
+    """The protocol of the Flower apps without Flower: orders, replies and a store on disk per client."""
     from fedsum.flower.client_protocol import answer
     from fedsum.flower.client_store import ClientStore
     from fedsum.flower.ledger import Ledger

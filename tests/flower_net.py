@@ -28,7 +28,7 @@ def wait_for(condition, seconds, what):
 
 
 class Net:
-    """Processes that this test started, and a folder for what they write."""
+    """Processes that this test started, and a folder for their files."""
 
     def __init__(self, folder, *, certs=None, database=False):
         self.folder, self.certs = Path(folder), certs
@@ -73,7 +73,7 @@ class Net:
         return self.processes[name]
 
     def stop(self, name, *, hard=True):
-        """Ends a process and those it started, which are in its group."""
+        """Ends a process and its children, which are in its process group."""
         process = self.processes.pop(name)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, 9 if hard else 15)

@@ -1,7 +1,7 @@
 """A run killed at random instants and resumed each time: `killed.py ALGORITHM FOLDER KILLS SEED`.
 
-Prints the round from which each life began. Children are forked before torch has done anything, so that a life costs
-no import.
+Prints the round at which each process began. Processes are forked after torch is imported and before it has started
+threads, so that none of them has to import it again.
 """
 
 import os
@@ -57,8 +57,8 @@ def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
             os._exit(0)
         os.close(tell)
         if kills:
-            # One in five anywhere, also while it resumes; the others some rounds on, told by the run and not by the
-            # clock, or a busy machine would never let it get anywhere.
+            # One kill in five happens at any time, also during a resume. The others happen after some rounds, counted
+            # by the run and not by the clock, because on a busy machine the run would otherwise make no progress.
             if draw.random() < 0.8:
                 for _ in range(draw.randint(1, 15)):
                     os.read(hear, 1)

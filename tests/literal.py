@@ -1,14 +1,14 @@
-"""Every algorithm once more, slowly, in NumPy: line by line as its paper prints it.
+"""Literal transcriptions of every algorithm in NumPy, line by line as its paper prints it.
 
-Nothing here is shared with the package. Models are subtracted as the paper writes it, memories are summed anew
-each round, and absent clients are visited to age them.
+They share no code with the package. Models are subtracted as in the paper, memories are summed again in each round, and
+counters of absent clients are updated one by one.
 """
 
 import numpy as np
 
 
 class Problem:
-    """A task's numbers as arrays; `g(i, x, t, k)` is the stochastic gradient that the task would give."""
+    """A task's data as arrays; `g(i, x, t, k)` is the task's stochastic gradient."""
 
     def __init__(self, task, sets, K, eta_l, eta_g, seed):
         self.A, self.c = task.curvature.numpy(), task.centers.numpy()

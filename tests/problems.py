@@ -10,7 +10,7 @@ N, D, K = 7, 4, 3
 
 
 class Shifted(Quadratic):
-    """A quadratic that does not start at zero: a model taken for a zero vector would not go unnoticed."""
+    """A quadratic that does not start at zero, so that a test fails if the initial model is taken for zero."""
 
     def init(self, seed):
         return torch.linspace(-1.0, 2.0, self.d).to(self.optimum)

@@ -1,4 +1,4 @@
-"""A sweep on a real local Ray cluster, one of its workers killed on the way: `ray_sweep.py FILE FOLDER`.
+"""A sweep on a real local Ray cluster; one of its workers is killed: `ray_sweep.py FILE FOLDER`.
 
 Run inside namespaces of its own, `unshare -rnpf --mount-proc`: Ray listens beyond loopback, and its processes end
 with the first one of their namespace.
@@ -54,7 +54,7 @@ def main(file: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-") as temporary:
         start = [ray_command, "start", "--head", "--node-ip-address=127.0.0.1", "--num-cpus=2", "--disable-usage-stats"]
         start += ["--include-dashboard=false", f"--temp-dir={temporary}", "--object-store-memory=100000000"]
-        # Somewhere else than here, as a cluster is: relative paths must still mean the caller's.
+        # In another folder, as on a cluster: relative paths must still be relative to the caller's folder.
         subprocess.run(start, check=True, stdout=subprocess.DEVNULL, cwd=temporary)
         runs = expand(read_settings(file), folder)
         killed: list[int] = []

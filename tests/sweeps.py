@@ -1,4 +1,4 @@
-"""Sweep folders as `fedsum` writes them, made small: for the tests of what is read from them."""
+"""Small sweep folders in the layout that `fedsum` writes, for tests that read them."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ COMMAND = "fedsum sweep a.toml && echo '<b>done</b>'"
 
 
 def toml(config):
-    """Enough of TOML for configurations: numbers, strings, lists, and tables one deep."""
+    """A TOML writer for configurations: numbers, strings, lists and tables, not nested."""
     plain = [f"{key} = {_value(value)}" for key, value in config.items() if key in TOP or not isinstance(value, dict)]
     tables = [(key, value) for key, value in config.items() if key not in TOP and isinstance(value, dict)]
     for name, table in tables:
@@ -66,7 +66,7 @@ def configured(algorithm="FedSUM", schedule="Uniform", fields=None, **changes):
 
 
 def measured(config):
-    """Metrics as such a run's: who took part, the delays and the traffic are real, the curves are drawn by hand."""
+    """Metrics of a run: active clients, delays and traffic are real, the curves are made up."""
     name, seed, T = config["algorithm"]["name"], config["seed"], config["rounds"]
     fields = {key: value for key, value in config["schedule"].items() if key != "name"}
     schedule = getattr(fedsum, config["schedule"]["name"])(**fields)
@@ -98,7 +98,7 @@ def measured(config):
 
 
 def write_sweep(folder: Path, algorithms=ALGORITHMS, schedules=tuple(SCHEDULES), seeds=(0, 1), rounds=ROUNDS):
-    """Every algorithm under every schedule; the last one's last seeds diverged, stopped and are missing."""
+    """Every algorithm under every schedule. Of the last algorithm, the last seeds diverged, stopped or are missing."""
     for algorithm in algorithms:
         for schedule in schedules:
             for seed in seeds:

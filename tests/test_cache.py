@@ -1,4 +1,4 @@
-"""What engines keep between runs: found by the next run, freed with the task, never confused with another task."""
+"""Task caches: used by the next run, freed with the task, never confused with another task's."""
 
 import copy
 import gc
@@ -76,7 +76,7 @@ def test_a_task_with_a_replaced_attribute_is_another():
 def test_an_attribute_is_not_confused_with_one_that_was_freed():
     task = parabola()
     for value in range(50):
-        task.centers = None  # the next tensor gets the id of the one that is freed here
+        task.centers = None  # the next tensor reuses the id of the freed one
         task.centers = torch.full((2, 1), float(value), dtype=torch.float64)
         assert bound_task(task, CUDA, torch.float32).centers[0, 0] == value
 

@@ -1,4 +1,4 @@
-"""The command line as a person or a script meets it."""
+"""The command line, for people and for scripts."""
 
 import json
 import subprocess

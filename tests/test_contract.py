@@ -42,12 +42,12 @@ class Row:
     vectors: tuple[int, int]
     """model-sized vectors down and up"""
     empty: str
-    """what an empty round does: 'steps' on or 'rests'"""
+    """what an empty round does: 'steps' moves x, 'rests' does not"""
     summable: bool = True
     fedavg_if_full: str = "K=1"
-    """with everyone active it is FedAvg: for 'any K', or for 'K=1' only"""
+    """when it equals FedAvg with all clients active: for 'any K', or for 'K=1' only"""
     invariant: Callable | None = None
-    """what must vanish after every round, given the History"""
+    """from the History, an expression that must be zero after every round"""
 
     @property
     def id(self):
@@ -223,7 +223,7 @@ def test_card_says_what_is_sent_and_kept(row):
 
 @contract
 def test_summable_uplinks_may_be_summed_on_their_way(row):
-    """Exactly the algorithms that say so are left unchanged if a relay adds the uplinks up."""
+    """A relay that sums uplinks changes nothing, for exactly the algorithms that declare their uplinks summable."""
 
     class Relayed(type(row.algorithm)):
         def digest(self, row, uplink, now):
@@ -242,7 +242,7 @@ def test_summable_uplinks_may_be_summed_on_their_way(row):
 
 @contract
 def test_functions_leave_their_arguments_alone(row):
-    """Everything is pure: no function writes into the state or the message it was given."""
+    """All functions are pure: none writes into its state or message arguments."""
     algorithm, x0 = row.algorithm, torch.randn(D, dtype=torch.float64)
     now = fedsum.Round(t=4, N=N, K=K, eta_l=0.1, eta_g=0.5)
 
@@ -275,7 +275,7 @@ def test_float32_stays_float32_and_agrees(row):
 
 @contract
 def test_cost_follows_participation(row):
-    """Ten thousand clients of whom three ever show up: state for three."""
+    """Of ten thousand clients three are ever active: three states are stored."""
     n = 10_000
     task = fedsum.tasks.Quadratic(np.ones((n, 2)), np.random.default_rng(0).normal(size=(n, 2)))
     history = run(row.algorithm, Explicit(n, [[3, 9_999], [], [500, 9_999]]), 3, task=task)

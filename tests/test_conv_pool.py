@@ -1,4 +1,4 @@
-"""Our own kernels, interpreted on a CPU (conftest.py sees to it): exact but for the rounding done on purpose."""
+"""Our own kernels, interpreted on a CPU (set in conftest.py): exact except for the intended rounding."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from fedsum.engine.cache import bound_task, cache_of
 from fedsum.engine.kernels import networks
 from fedsum.tasks import Augment, Standardize, Task, models
 
-# Triton itself, not our modules: a module that was moved must fail here, not be skipped.
+# Only a missing Triton skips these tests: a missing module of ours must fail.
 pytest.importorskip("triton")
 from fedsum.engine.kernels import conv_pool, layers
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="triton is interpreted o
 
 
 def grid(*shape, seed=0):
-    """Numbers of few bits, which no rounding changes; many are equal."""
+    """Numbers of few bits, which rounding does not change; many are equal."""
     return torch.randint(-32, 33, shape, generator=torch.Generator().manual_seed(seed)) / 16
 
 
@@ -34,7 +34,7 @@ def reference(images, weight, bias):
 
 
 class Applied(torch.autograd.Function):
-    """For torch's own machinery to ask for the gradients."""
+    """Our forward and backward passes as an autograd function."""
 
     @staticmethod
     def forward(ctx, images, weight, bias, seed, drop):
@@ -46,7 +46,7 @@ class Applied(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, slope, *_):
-        # As in x: rows of all parameters together.
+        # All parameters in one row per client, as in x.
         whole = torch.full((len(ctx.bias), ctx.weight[0].numel() + ctx.bias.shape[1]), torch.nan)
         weight = whole[:, : ctx.weight[0].numel()].view(ctx.weight.shape)
         bias = whole[:, ctx.weight[0].numel() :]
@@ -64,15 +64,15 @@ def apply(images, weight, bias, drop=0.0, seed=0):
 
 
 def rounded(x):
-    """To the nearest of ten bits; the gradient passes as it is."""
+    """x rounded to ten bits; the gradient is passed unchanged."""
     largest = x.detach().abs().max()
     return x + ((x.detach() / largest.frexp().exponent.exp2()).half() * largest.frexp().exponent.exp2() - x.detach())
 
 
-# 16 numbers a patch or 48 are one operand; 5 and 20 channels leave gaps in their blocks, 40 take two words of 32.
+# Patches of 16 or 48 numbers are one operand; 5 and 20 channels do not fill their blocks; 40 need two words of 32.
 @pytest.mark.parametrize(("ins", "outs"), [(1, 10), (3, 32), (5, 20), (16, 32), (40, 7)])
 def test_values_and_gradients_are_those_of_torch(ins, outs):
-    clients, batch, height, width = 2, 13, 6, 10  # more pixels than a program takes, and no multiple of it
+    clients, batch, height, width = 2, 13, 6, 10  # more pixels than one program handles, and not a multiple
     images = grid(clients, batch, height, width, ins)
     weight, bias = grid(clients, outs, ins, 3, 3, seed=1), grid(clients, outs, seed=2)
     slope = grid(clients, batch, height // 2, width // 2, outs, seed=3)
@@ -83,7 +83,7 @@ def test_values_and_gradients_are_those_of_torch(ins, outs):
     assert (ours == 0).any()
     assert (ours > 0).any()
     found, expected = (torch.autograd.grad(pooled, inputs, slope) for pooled in (ours, theirs))
-    assert ((found[0] - expected[0]).abs() <= 2**-11 * expected[0].abs()).all()  # factors again
+    assert ((found[0] - expected[0]).abs() <= 2**-11 * expected[0].abs()).all()  # rounded to factors
     for got, right in zip(found[1:], expected[1:], strict=True):
         assert (got - right).norm() <= 1e-6 * right.norm()
 
@@ -96,7 +96,7 @@ NEAREST = torch.tensor([1.0, 1 + 2**-10, 1 + 2**-10, 1.0, 3.140625])
 def test_factors_are_rounded_to_the_nearest_of_ten_bits(ins):
     n = len(VALUES)
     weight, bias = torch.zeros(1, 4, ins, 3, 3), torch.full((1, 4), -1.0)
-    weight[:, :, 0, 1, 1] = 1.0  # the first channel of the image, less one
+    weight[:, :, 0, 1, 1] = 1.0  # with the bias: the first channel of the image minus one
     images = VALUES.reshape(1, n, 1, 1, 1).expand(1, n, 2, 2, ins)
     pooled, _ = apply(images, weight, bias)
     assert torch.equal(pooled[0, :, 0, 0, 0], NEAREST - 1)
@@ -112,7 +112,7 @@ def test_very_small_or_large_factors_lose_nothing(ins, scale, of):
     inputs = [grid(2, 3, 8, 8, ins), grid(2, 6, ins, 3, 3, seed=1), torch.zeros(2, 6)]
     scaled = [values.clone() for values in inputs]
     scaled[of == "filters"] *= scale
-    scaled[of == "filters"][1] *= 64  # each client by its own scale
+    scaled[of == "filters"][1] *= 64  # clients have different scales
     found = []
     for each in (inputs, scaled):
         each = [values.requires_grad_() for values in each]
@@ -135,7 +135,7 @@ def test_what_is_not_a_number_stays_so():
     (g,) = torch.autograd.grad(pooled, weight, torch.full_like(pooled, nan.item()))
     assert not g.isfinite().any()
     broken = images.clone()
-    broken[1, 1, 0, 2, 0] = nan  # in a window, two of the four pixels see it
+    broken[1, 1, 0, 2, 0] = nan  # two of the four pixels of a window depend on it
     found, _ = apply(broken, weight, bias)
     assert torch.equal(found.isnan(), reference(broken, weight, bias).isnan())
     assert torch.equal(found[~found.isnan()], pooled[~found.isnan()])
@@ -145,7 +145,7 @@ def test_what_is_not_a_number_stays_so():
 def test_an_infinite_filter_is_seen():
     images, weight = torch.ones(1, 2, 4, 4, 5), torch.zeros(1, 1, 5, 3, 3)
     weight[0, 0, 0, 1, 1] = torch.inf
-    images[0, 1, 0, 2, 0] = 0.0  # of its window this one is not a number, and wins
+    images[0, 1, 0, 2, 0] = 0.0  # 0 times infinity: this pixel of the window is NaN, and is chosen
     pooled, _ = apply(images, weight, torch.zeros(1, 1))
     expected = torch.full_like(pooled, torch.inf)
     expected[0, 1, 0, 1] = torch.nan
@@ -185,7 +185,7 @@ def test_dropout_keeps_its_share_and_differs_by_client_and_seed():
     bias = torch.ones(clients, outs, requires_grad=True)
     pooled, code = apply(images, weight, bias, drop, seed=1)
     assert set(pooled.unique().tolist()) == {0.0, 2.0}
-    # The first pixel of the four that was kept, or none: 1/2, 1/4, 1/8, 1/16, 1/16.
+    # The first of the four pixels that was not dropped, or none: 1/2, 1/4, 1/8, 1/16, 1/16.
     share = code.long().flatten().bincount(minlength=5) / code.numel()
     assert torch.allclose(share, torch.tensor([8, 4, 2, 1, 1]) / 16, atol=0.02)
     (g,) = torch.autograd.grad(pooled, bias, torch.ones_like(pooled))
@@ -201,7 +201,7 @@ def test_gradients_go_through_the_pixels_that_were_kept():
     inputs = [tensor.requires_grad_() for tensor in (images, weight, bias)]
     pooled, code = apply(*inputs, drop, seed=3)
     assert len(code.unique()) == 5
-    # What the kernel chose, out of torch's own convolution.
+    # The pixels that the kernel chose, from torch's convolution.
     zipped = zip(images, weight, bias, strict=True)
     whole = torch.stack([F.conv2d(x.permute(0, 3, 1, 2), w, b, padding=1) for x, w, b in zipped])
     four = whole.unflatten(4, (3, 2)).unflatten(3, (2, 2)).permute(0, 1, 3, 5, 2, 4, 6).flatten(5)
@@ -223,11 +223,11 @@ def task_of(make, shape=(1, 8, 8), clients=3, **options):
 def as_on_cuda(monkeypatch):
     monkeypatch.setattr(networks, "kernels_allowed", lambda device, dtype: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**30))
-    monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # as many as a GPU needs would take long to interpret
+    monkeypatch.setattr(conv_pool, "_SHARES", {1: 2, 6: 2})  # a GPU's number of programs would take long to interpret
 
 
 def twin_loss(task, x, inputs, targets):
-    """One client's loss layer by layer, with the kernels' rounding: of two nearly equal pixels it takes the same."""
+    """One client's loss layer by layer with the kernels' rounding, so that max pools choose the same pixels."""
     network, values = task.as_network(), inputs
     parameters = {name: stacked[0] for name, stacked in network.parameters(x[None]).items()}
     for name, layer in network.training._modules.items():
@@ -260,7 +260,7 @@ def both(task, samples=6):
 def test_the_networks_of_the_paper_are_known(make, as_on_cuda):
     shape = (1, 28, 28) if make is models.mnist_cnn else (3, 32, 32)
     task = task_of(make, shape, clients=2, weights=[0.25, 0.75])
-    task.as_network().training.eval()  # no dropout: two ways of drawing cannot agree
+    task.as_network().training.eval()  # no dropout: torch and the kernels draw different masks
     ours, twin = both(task, samples=2)
     assert (ours - twin).norm() <= 1e-3 * twin.norm()
     x = task.init(0)
@@ -289,7 +289,7 @@ def test_steps_move_by_gradient_and_correction(as_on_cuda):
 @pytest.mark.parametrize("drop", [0.0, 0.25])
 def test_an_activation_goes_back_as_it_went_forward(bias, relu, drop):
     layer = layers.Activation("b" if bias else None, relu, drop)
-    values, shift, slope = grid(2, 70, 45), grid(2, 45, seed=1), grid(2, 70, 45, seed=2)  # more than a tile each way
+    values, shift, slope = grid(2, 70, 45), grid(2, 45, seed=1), grid(2, 70, 45, seed=2)  # more than a tile per axis
     out, saved = layer.forward(values, {"b": shift})
     g = {"b": torch.full((2, 45), torch.nan)}
     before = layer.backward(slope, saved, {"b": shift}, g, further=True)
@@ -298,7 +298,7 @@ def test_an_activation_goes_back_as_it_went_forward(bias, relu, drop):
     dropped = (out == 0) & (plain != 0)
     assert abs(float(dropped.sum() / (plain != 0).sum()) - drop) < 0.03
     assert torch.equal(out, torch.where(dropped, 0.0, plain / (1 - drop)))
-    passed = (plain > 0) if relu else (plain != 0)  # where it is zero without ReLU, what was dropped is not to be seen
+    passed = (plain > 0) if relu else (plain != 0)  # where a value is zero without ReLU, dropout is invisible
     right = torch.where(dropped, 0.0, slope / (1 - drop))
     assert torch.equal(before[passed], right[passed])
     if relu:
@@ -644,7 +644,7 @@ def test_gradients_and_evaluations_of_ones_own_are_used(as_on_cuda):
             return {"train_loss": 1.0}
 
     class Both(Gradients, Evaluation):
-        """Neither is computed by our kernels."""
+        """Our kernels compute neither gradients nor evaluations."""
 
     class Wrapper:
         def __init__(self, task):

@@ -10,12 +10,12 @@ from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent
 from fedsum.algorithms import ALGORITHMS
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
-from fedsum.engine.bank.offload import AwayBlock
+from fedsum.engine.bank.offload import OffloadedBlock
 from fedsum.tasks import Quadratic
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 OPTIONS = {"rounds": 20, "local_steps": 3, "eta_l": 0.1, "batch_size": 8, "eval_every": 20, "seed": 1}
-FOUR = Uniform(nets.N, 4)  # one size alone, since every size is compiled anew
+FOUR = Uniform(nets.N, 4)  # a single chunk size, because each size is compiled
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_masks_differ_by_client_and_round(precision):
     data = nets.images()
     same = [(data.inputs[:1].expand(8, -1, -1, -1), data.targets[:1].expand(8))] * nets.N
     task = fedsum.tasks.Task(lambda: nets.convolutional(0.5), torch.nn.functional.cross_entropy, same)
-    # A step too small to matter: what differs between clients and rounds is the mask alone.
+    # The step is negligible, so that clients and rounds differ only by their dropout masks.
     options = {"local_steps": 1, "eta_l": 1e-12, "batch_size": 8, "precision": precision}
     first = run(task, FedSUM(), "batched", rounds=1, schedule=Explicit(nets.N, [[0, 1]]), **options)
     second = run(task, FedSUM(), "batched", rounds=2, schedule=Explicit(nets.N, [[2], [0, 1]]), **options)
@@ -80,7 +80,7 @@ def test_dropout_leaves_the_users_generator_alone():
 def test_tf32_is_close_and_fp32_is_exact():
     draw = torch.Generator().manual_seed(0)
     data = [(torch.randn(64, 512, generator=draw), torch.randint(256, (64,), generator=draw)) for _ in range(nets.N)]
-    # Matrices that are large enough for the units that round.
+    # Matrices that are large enough for tensor cores, which round.
     task = fedsum.tasks.Task(lambda: torch.nn.Linear(512, 256), torch.nn.functional.cross_entropy, data)
     options = {"schedule": FOUR, "batch_size": 64}
     reference = run(task, FedSUM(), "loop", dtype=torch.float64, **options).x.float()
@@ -97,13 +97,13 @@ def test_our_kernels_train_as_torch_does(task, with_our_kernels):
     reference = run(task, FedSUM(), "loop", dtype=torch.float64).x.float()
     x = run(nets.task(), FedSUM(), "batched", precision="tf32").x
     assert with_our_kernels()
-    # Ten bits, and here and there another of two nearly equal pixels.
+    # Factors have ten bits, and max pools may choose the other of two nearly equal pixels.
     assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
 
 
 def cnn(make, clients=nets.N, **options):
-    """One of the paper's networks without dropout, with filters and images of so few bits that no rounding changes what
-    comes out of the convolutions: no pixel takes another's place."""
+    """One of the paper's networks without dropout. Filters and images have so few bits that rounding does not change
+    the convolutions' outputs, so max pools choose the same pixels."""
     draw = torch.Generator().manual_seed(0)
     network = make()
     for layer in network:
@@ -122,8 +122,8 @@ def cnn(make, clients=nets.N, **options):
 
 
 def assert_as_close_as_torch(task, **options):
-    """To the exact gradients, as torch's tf32 is: where rounding turns the sign of a sum before a linear layer's ReLU,
-    both are off by percents."""
+    """Asserts that our error against the exact gradients is like that of torch's tf32. Where rounding changes the sign
+    of a sum before a linear layer's ReLU, both errors are percents."""
     exact = run(task, FedSUM(), "loop", dtype=torch.float64, **options)
 
     def errors(engine):
@@ -140,7 +140,7 @@ def assert_as_close_as_torch(task, **options):
     "make", [fedsum.tasks.models.mnist_cnn, fedsum.tasks.models.svhn_cnn, fedsum.tasks.models.cifar10_cnn]
 )
 def test_our_kernels_agree_with_exact_gradients(make, with_our_kernels):
-    """At the size of the paper's networks, where programs take many pixels and rows of x are not aligned."""
+    """At the size of the paper's networks, where programs handle many pixels and rows of x are not aligned."""
     task = cnn(make)
     options = {"rounds": 1, "local_steps": 1, "batch_size": 64, "schedule": Uniform(nets.N, 7)}
     assert_as_close_as_torch(task, **options)
@@ -166,7 +166,7 @@ def test_our_kernels_with_bytes_weights_and_several_chunks(augment, with_our_ker
 
 @pytest.fixture
 def with_our_kernels(monkeypatch):
-    """Whether the last task was trained with them."""
+    """Whether the last task was trained with our kernels."""
     built, steps = [], kernels.steps
     monkeypatch.setattr(kernels, "steps", lambda task: built.append(steps(task)) or built[-1])
     return lambda: built[-1] is not None
@@ -198,18 +198,18 @@ def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm
     if room == "file":
         monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)
     history = run(task, algorithm, "loop", **options)
-    kept = history.clients if history.clients.initial else history.memory
-    assert all(isinstance(block, AwayBlock) == (room != "device") for block in kept._blocks)
-    assert len(kept._blocks) > 1 or largest == 2**30
+    bank = history.clients if history.clients.initial else history.memory
+    assert all(isinstance(block, OffloadedBlock) == (room != "device") for block in bank._blocks)
+    assert len(bank._blocks) > 1 or largest == 2**30
     assert torch.equal(history.x, expected.x)
     for i in history.clients:
         for name, value in history.clients[i].items():
             assert torch.equal(value.to(history.x.device), expected.clients[i][name].to(history.x.device))
 
 
-@pytest.mark.parametrize("away", [False, True])
-def test_a_run_goes_on_with_the_same_bits(task, away, tmp_path, monkeypatch):
-    if away:  # as if the device were full: clients' vectors lie in host memory
+@pytest.mark.parametrize("offloaded", [False, True])
+def test_a_resumed_run_ends_with_the_same_bits(task, offloaded, tmp_path, monkeypatch):
+    if offloaded:  # as if the device were full: client states are in host memory
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (0, 1))
     options = {"deterministic": True, "schedule": FOUR, "checkpoint_rounds": 3}
 
@@ -229,7 +229,7 @@ def test_a_run_goes_on_with_the_same_bits(task, away, tmp_path, monkeypatch):
 
 
 def test_a_task_that_stays_on_the_cpu_is_trained_there():
-    """Whatever `device` says: its gradients are on the CPU, where no graph can be captured."""
+    """For any `device`: the task's gradients are on the CPU, where no graph can be captured."""
 
     class Stays(Quadratic):
         def to(self, device, dtype):

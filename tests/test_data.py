@@ -1,4 +1,4 @@
-"""Image sets: decoded exactly, cached whole, and refused in one line when anything is not as it should be."""
+"""Image sets: decoded exactly, cached atomically, and refused with one line if a file is wrong."""
 
 import dataclasses
 import hashlib
@@ -28,13 +28,13 @@ REAL = os.environ.get("FEDSUM_DATA", "")
 
 def encode(pixels, format="PNG"):
     out = io.BytesIO()
-    # WebP knows no grey: what a grey image becomes there is what the loader has to undo.
+    # WebP has no greyscale: the loader has to convert the three equal channels back to one.
     Image.fromarray(pixels).save(out, format, **({"lossless": True} if format == "WEBP" else {}))
     return {"bytes": out.getvalue(), "path": None}
 
 
 def write_split(folder, source, split, *, format="PNG", change=None):
-    """A small file of the set as the hub has it; `change` may spoil its columns first."""
+    """A small file of the set in the hub's layout; `change` may damage its columns first."""
     draw = np.random.default_rng([len(split), source.classes])
     rows, (channels, height, width) = ROWS[split], source.shape
     pixels = draw.integers(0, 256, (rows, height, width, channels), dtype=np.uint8)
@@ -69,7 +69,7 @@ def write(hub, name, **options):
 
 
 def refusal(name):
-    """The message with which the set is refused: always one line."""
+    """The error message for the set, which must be one line."""
     with pytest.raises(InputError) as caught:
         data.load(name)
     assert "\n" not in str(caught.value)
@@ -167,8 +167,9 @@ def test_offline_it_says_what_is_missing_and_how_to_get_it(hub, there, tmp_path)
         write_split(hub, data.SOURCES["mnist"], split)
     missing = "test" if there else "train"
     assert refusal("mnist") == (
-        f"data = 'ylecun/mnist/mnist/{missing}-00000-of-00001.parquet': missing, and no copy from the hub "
-        "(LocalEntryNotFoundError): set FEDSUM_DATA to a folder that holds it, or run once with network"
+        f"data = 'ylecun/mnist/mnist/{missing}-00000-of-00001.parquet': not found, and the download from the hub "
+        "failed (LocalEntryNotFoundError): set FEDSUM_DATA to a folder that contains the file, or run once with "
+        "network access"
     )
     assert not (tmp_path / "cache").exists()
 
@@ -202,7 +203,7 @@ def test_a_truncated_or_foreign_cache_is_refused(hub, tmp_path):
     (tmp_path / "cache/svhn.safetensors").rename(cache)
     assert "('fedsum images 1', 'svhn')" in refusal("mnist")
     safetensors.torch.save_file({"weight": torch.zeros(3)}, cache)
-    assert f"cache file {cache} = (None, None): a cache of mnist as this version writes it" in refusal("mnist")
+    assert f"cache file {cache} = (None, None): a cache of mnist written by this version" in refusal("mnist")
     cache.unlink()
     cache.mkdir()
     assert "delete the file" in refusal("mnist")
@@ -347,7 +348,7 @@ def test_digits_need_nothing(hub, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# The real sets. Decoding takes seconds the first time; the caller's own cache keeps what was decoded.
+# The real sets. Decoding takes seconds the first time; decoded sets stay in the caller's own cache.
 
 FACTS = {  # samples by label of the training set, mean and deviation of the sizes under Dirichlet(0.1)
     "mnist": ([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949], 600, 93),
@@ -375,6 +376,6 @@ def test_real_sets(name):
         assert np.mean(sizes) == pytest.approx(mean, abs=0.5)
         assert np.mean([s.std() for s in sizes]) == pytest.approx(deviation, rel=0.1)
     if name == "cifar100":
-        # Every fine label lies in one coarse label, five in each.
+        # Every coarse label has five fine labels.
         pairs = set(zip(images.train_targets.tolist(), images.columns["coarse_label"].tolist(), strict=True))
         assert sorted(np.bincount([coarse for _, coarse in pairs]).tolist()) == [5] * 20

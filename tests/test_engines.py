@@ -1,4 +1,4 @@
-"""One loop is the truth: every engine gives what engine/loop.py gives."""
+"""Every engine gives the results of engine/loop.py."""
 
 import os
 import sys
@@ -54,7 +54,7 @@ def test_more_clients_than_a_chunk_holds(monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_workers():
-    """Two worker processes for a whole file, one engine a dtype: starting them anew would take seconds."""
+    """Two worker processes for all tests of this file, one engine per dtype, because starting them takes seconds."""
     made = {}
 
     def engine(dtype):
@@ -139,7 +139,7 @@ def test_clients_have_masks_of_their_own(engine):
         same,
         prepare=lambda x, dtype: x.to(dtype),
     )
-    # All samples are one: without dropout, or with the same masks, all clients would report the same.
+    # All samples are equal: without dropout, or with the same masks, all clients would report the same gradient.
     history = simulate(
         task,
         FedSUM(),
@@ -155,7 +155,7 @@ def test_clients_have_masks_of_their_own(engine):
 
 @pytest.fixture
 def graph_engine(monkeypatch):
-    """CUDA's engine where there is none: steps are taken when a graph would be replayed, and nothing is compiled."""
+    """CUDA's engine on a CPU: steps are computed where a graph would be replayed, and nothing is compiled."""
 
     def captured(steps, buffers, size, pool):
         state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
@@ -231,7 +231,7 @@ def test_graphs_where_only_one_client_fits(graph_engine):
 
 @given(st.integers(0, 300), st.sampled_from([COMPILED, CAPTURED]), st.data())
 def test_cover_holds_everybody_and_wastes_little(clients, all_sizes, data):
-    sizes = all_sizes[: data.draw(st.integers(1, len(all_sizes)))]  # what fits
+    sizes = all_sizes[: data.draw(st.integers(1, len(all_sizes)))]  # the sizes that fit in memory
     chunks = cover(clients, sizes)
     assert sum(chunks) >= clients
     assert all(size in sizes for size in chunks)

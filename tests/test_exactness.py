@@ -1,4 +1,4 @@
-"""What theory promises on quadratics: the exact optimum, and Theorem 1's bound."""
+"""Theory on quadratics: the exact optimum, Theorem 1's bound, and stability limits."""
 
 import numpy as np
 import pytest
@@ -105,8 +105,8 @@ def test_theorem_1_bounds_the_mean_squared_gradient(algorithm, schedule, noise):
     ],
     ids=["B, all", "B, five blocks", "B, two blocks", "p = 0.2", "SCAFFOLD's server"],
 )
-def test_how_steep_a_loss_is_borne(algorithm, schedule, limit):
-    """docs/theory.md: eta_g eta_l K times curvature at which an error neither grows nor dies out, K = 5."""
+def test_stability_limits(algorithm, schedule, limit):
+    """docs/theory.md: eta_g eta_l K times curvature at which an error neither grows nor shrinks, K = 5."""
 
     def largest_at_the_end(curvature):
         task = Quadratic(np.full((schedule.n, 1), curvature), np.ones((schedule.n, 1)))
@@ -114,6 +114,6 @@ def test_how_steep_a_loss_is_borne(algorithm, schedule, limit):
         history = simulate(task, algorithm, schedule, **options, dtype=torch.float64)
         return max(row["error"] for row in history.rows[1:])
 
-    room = 0.07 if isinstance(schedule, Independent) else 0.03  # who comes is noise
+    room = 0.07 if isinstance(schedule, Independent) else 0.03  # wider for random participation
     assert largest_at_the_end((1 - room) * limit) < 0.1
     assert largest_at_the_end((1 + room) * limit) > 10

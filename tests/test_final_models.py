@@ -1,4 +1,4 @@
-"""The final models of a fixed list of runs stay what they were, whatever the code around them looks like."""
+"""The final models of a fixed list of runs equal the recorded ones."""
 
 import warnings
 

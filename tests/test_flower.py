@@ -1,4 +1,4 @@
-"""The whole of it: a real SuperLink and real SuperNodes on 127.0.0.1."""
+"""End to end: a real SuperLink and real SuperNodes on 127.0.0.1."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from fedsum.tasks import Quadratic
 SETS = [[0, 1], [], [1], [0]]
 RUNS = [
     pytest.param(("FedSUM", "FedSUM-CR", "SCAFFOLD"), SETS, id="three"),
-    # With SETS alone FedAU's weights are all 1: an interval is used only the next time.
+    # With SETS alone FedAU's weights are all 1, because an interval is first used in the client's next active round.
     pytest.param(
         ("FedSUM-B", "FedAvg", "FedAU", "FedAWE", "MIFA", "FedVARP"),
         [*SETS, [0, 1]],
@@ -28,7 +28,7 @@ RUNS = [
         marks=pytest.mark.slow,
     ),
 ]
-pytestmark = pytest.mark.xdist_group("flower")  # one after the other: two cores are few for one federation
+pytestmark = pytest.mark.xdist_group("flower")  # one after the other: a federation needs all cores
 
 
 def server_state(folder):
@@ -46,7 +46,7 @@ def sums(net, folder):
 
 
 def states_on_disk(net, folder):
-    """The server's state, its memory of each client, and the clients' own states, as a run has saved them."""
+    """The saved server state, the server's memory of each client, and the clients' own states."""
     numbers, tensors = server_state(folder)
     memory, clients = ({int(i): {} for i in numbers["last"]} for _ in range(2))
     for path in (folder / "clients").iterdir():
@@ -97,7 +97,7 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
 
 
 def test_no_fault_breaks_the_sum(tmp_path):
-    """One run, a fault in each round; the server sees the clients' disks, and checks after every round."""
+    """One run with a fault in each round. The server reads the clients' state files and checks the sum every round."""
     with Net(tmp_path) as net:
         net.superlink()
         for i in range(3):
@@ -125,7 +125,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
     for line in (
         "client 0 failed: <class 'RuntimeError'>:<'raised after computing'>",
         "round 1: client 1 failed: <class 'OSError'>",
-        "round 2: client 0 refused: delta holds NaN or infinity",
+        "round 2: client 0's reply refused: delta holds NaN or infinity",
         "round 2: client 1 sent a reply that cannot be read",
         "client 1 has lost its state; epoch 1 begins",
         "round 5: client 0 did not reply within 25 s",
@@ -133,7 +133,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
     ):
         assert line in log
     assert numbers["epoch"] == 1
-    assert min(numbers["last"].values()) >= 2 * 4  # all are back
+    assert min(numbers["last"].values()) >= 2 * 4  # all clients were merged again
     assert len(numbers["last"]) == 3
 
 
@@ -143,7 +143,7 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
     write_certs(others, 1, ["127.0.0.1"])
     with Net(tmp_path, certs=certs) as net:
         net.superlink("--enable-supernode-auth")
-        for i in (1, 0):  # registered in another order than their numbers: the key says who is who
+        for i in (1, 0):  # registered in another order than their ids, because the key identifies the client
             net.flwr("supernode", "register", str(certs / f"client-{i}.pub"), "test")
         state = f'state="{net.state}"'
         for i in range(2):

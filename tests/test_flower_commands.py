@@ -62,7 +62,7 @@ def test_certs_are_for_this_host_and_keys_for_nobody_else(tmp_path, monkeypatch,
 
 
 def test_certificates_are_for_this_server_alone_and_expire(tmp_path):
-    """What trustme's certificates lack; flower/certs.py makes its own for this reason."""
+    """trustme's certificates fail this test, so flower/certs.py makes its own."""
     hosts = ["flower_superlink", "::1", "10.0.0.7"]
     flower.write_certs(tmp_path / "certs", 1, hosts)
     ca, server = (
@@ -88,7 +88,7 @@ def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
 
 
 def test_public_names_are_what_they_say():
-    """Also after the modules were imported: no module of the package has the name of a public function or class."""
+    """Also after the modules were imported, because no module has the name of a public function or class."""
     for info in pkgutil.iter_modules(flower.__path__):
         import_module(f"fedsum.flower.{info.name}")
     for name in flower.__all__:

@@ -1,4 +1,4 @@
-"""The commands of the app's README, as they stand there, from an empty folder."""
+"""The commands of the app's README, unchanged, from an empty folder."""
 
 import csv
 import os
@@ -18,7 +18,7 @@ def test_the_example_trains_mnist_over_tls_with_authentication(tmp_path):
     subprocess.run([str(BIN / "fedsum"), "flower", "init", str(app)], check=True)
     commands = (app / "README.md").read_text().split("## Without")[0]
     script = "set -e\n" + "\n".join(re.findall(r"```sh\n(.*?)```", commands, re.DOTALL))
-    ports = {"8000": free_port(), "9100": free_port() // 2}  # others may use the README's own
+    ports = {"8000": free_port(), "9100": free_port() // 2}  # the README's ports may be in use
     for port, free in ports.items():
         script = script.replace(port, str(free))
     settings = (
@@ -39,5 +39,5 @@ def test_the_example_trains_mnist_over_tls_with_authentication(tmp_path):
     with (app / "fedsum-run" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows[-1]["round"] == "12"
-    assert float(rows[-1]["train_loss"]) < 0.7 * float(rows[0]["train_loss"])  # twelve rounds are a beginning, no more
+    assert float(rows[-1]["train_loss"]) < 0.7 * float(rows[0]["train_loss"])  # after only twelve rounds
     assert len(list(Path(app).glob("state-*"))) == 3

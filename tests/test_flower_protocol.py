@@ -1,4 +1,4 @@
-"""The commit protocol without Flower: whatever is lost, doubled, delayed or killed, y = sum of all h_i."""
+"""The commit protocol without Flower: y = sum of all h_i with lost, repeated and late messages and killed processes."""
 
 import copy
 from dataclasses import replace
@@ -39,11 +39,11 @@ def options(**given):
 
 
 class Killed(BaseException):
-    """The process is gone at this very point."""
+    """Simulates a process that is killed at this point."""
 
 
 class Disk(ClientStore):
-    """A store that may fail or be killed at a write, and remembers for the test what was ever written."""
+    """A store whose writes may fail or kill the process; it records all versions ever written."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -91,7 +91,7 @@ class Federation(RuleBasedStateMachine):
         self.disks = [Disk(self.folder, self.ledger.state.job, i) for i in range(N)]
         self.orders, self.replies = [], []
 
-    make_folder = staticmethod(lambda: None)  # the test puts one in
+    make_folder = staticmethod(lambda: None)  # set by the test
 
     def fresh(self):
         rules = MergeRules(quorum=self.quorum, on_loss=self.on_loss, norm_limit=0)
@@ -103,7 +103,7 @@ class Federation(RuleBasedStateMachine):
     def restart(self, state):
         self.ledger = self.fresh()
         self.ledger.state = copy.deepcopy(state)
-        self.replies.clear()  # a new run polls for replies to its own messages; orders may still lie in a SuperNode
+        self.replies.clear()  # a new run polls only for replies to its own messages; old orders may still arrive
 
     def work(self, order, fault=None):
         disk = self.disks[order.step_id.client]
@@ -134,7 +134,7 @@ class Federation(RuleBasedStateMachine):
 
     @rule()
     def all_arrive(self):
-        """Without this, long series of rounds that work would be rare."""
+        """Without this rule, long series of successful rounds would be rare."""
         for i in range(N):
             if self.ledger.eligible(i):
                 reply = self.work(self.ledger.order(i))
@@ -189,7 +189,7 @@ class Federation(RuleBasedStateMachine):
             torch.testing.assert_close(server, total, rtol=0, atol=1e-12)
 
     def teardown(self):
-        """Once nothing fails any more, everyone is merged again, and both sides hold the same."""
+        """After the last fault, all clients are merged again, and server and clients have the same states."""
         if not hasattr(self, "ledger"):
             return
         self.ledger.state.losses.clear()
@@ -205,7 +205,7 @@ class Federation(RuleBasedStateMachine):
 
 
 def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
-    for place in ("base.files", "flower.client_store"):  # thousands of writes, none of which must survive a power cut
+    for place in ("base.files", "flower.client_store"):  # thousands of writes need no fsync in a test
         monkeypatch.setattr(f"fedsum.{place}.flush", lambda path: None)
 
     class InAFolder(Federation):
@@ -223,11 +223,11 @@ def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
     )
 
 
-# What the machine above meets only by chance, or not at all.
+# Cases that the state machine above covers only by chance, or not at all.
 
 
 class Direct:
-    """Server and clients that reach each other; what fails is up to the test."""
+    """Server and clients in one process; the tests inject the faults."""
 
     def __init__(self, folder, algorithm, task=TASK, *, eta_l=0.05, **rules):
         self.algorithm, self.task = algorithm, task
@@ -268,9 +268,9 @@ def test_a_reply_made_from_another_state_is_refused(tmp_path):
     net.round([0, 1])
     reply = net.work(net.ledger.order(0))
     for wrong in ({"last": NEVER}, {"epoch": 1}, {"step": 4}, {"job": "other"}):
-        assert net.ledger.receive(replace(reply, step_id=replace(reply.step_id, **wrong))) == "replies to another order"
+        assert net.ledger.receive(replace(reply, step_id=replace(reply.step_id, **wrong))) == "answers another order"
     assert net.ledger.receive(reply) is None
-    assert net.ledger.receive(reply) == "has already replied"
+    assert net.ledger.receive(reply) == "is not the client's first in this round"
     assert net.ledger.close_round().merged == (0,)
 
 
@@ -284,12 +284,12 @@ def test_below_the_quorum_nothing_moves(tmp_path):
     assert net.ledger.state.t == before.t
     assert torch.equal(net.ledger.state.server["x"], before.server["x"])
     first = net.disks[0].read().pending
-    assert net.round([0, 1, 2]).merged == (0, 1, 2)  # asked again, they answer the same
+    assert net.round([0, 1, 2]).merged == (0, 1, 2)  # repeated orders get the same replies
     assert torch.equal(net.disks[0].read().pending.state["h"], first.state["h"])
 
 
 def test_a_missed_farewell_is_an_absence(tmp_path):
-    """FedAWE: the client keeps its old model, and the server the old mark."""
+    """FedAWE: the client keeps its old model, and the server the client's old last step."""
     net = Direct(tmp_path, FedAWE())
     net.round(range(N))
     x_before = net.disks[0].read().pending.state["x"]
@@ -300,7 +300,7 @@ def test_a_missed_farewell_is_an_absence(tmp_path):
     assert reply.status == "done"
     assert torch.equal(merged.state["x"], x_before)
     assert int(merged.state["last"]) == 0  # its gap is now 2
-    # The farewell was taken in, but its receipt was lost: the same.
+    # The client has the farewell, but its acknowledgement was lost: the same result.
     net.ledger.receive(reply)
     net.ledger.close_round()
     net.work(net.ledger.farewell(0))
@@ -314,7 +314,7 @@ def test_after_a_reset_late_joiners_start_from_the_kept_model(tmp_path):
     assert net.ledger.order(3).start is not None
     for _ in range(3):
         net.round([0, 1, 2])
-    assert net.ledger.order(0).start is None  # x^(0) goes out once
+    assert net.ledger.order(0).start is None  # x^(0) is sent once
     x = net.ledger.state.server["x"].clone()
     net.disks[1].wipe()
     outcome = net.round([0, 1])
@@ -356,7 +356,7 @@ def test_after_a_reset_rates_go_on_and_the_epoch_counts_its_own_rounds(tmp_path)
 def test_wrong_rules_are_refused(rules, message, tmp_path):
     with pytest.raises(InputError, match=message):
         Direct(tmp_path, FedSUM(), **rules)
-    if rules != {"quorum": N + 1}:  # wrong whatever the algorithm and N are
+    if rules != {"quorum": N + 1}:  # wrong for every algorithm and N
         with pytest.raises(InputError):
             MergeRules(**rules)
 
@@ -426,8 +426,8 @@ def test_a_refused_uplink_leaves_both_sides_as_they_were(spoil, refusal, tmp_pat
         net.round(range(N))
     reply = net.work(net.ledger.order(0))
     assert refusal in net.ledger.receive(replace(reply, vectors=spoil(reply.vectors["delta"])))
-    assert net.round([1, 2, 3]).merged == (1, 2, 3)  # the round goes on without it
-    assert net.round(range(N)).merged == (0, 1, 2, 3)  # and the next one with it
+    assert net.round([1, 2, 3]).merged == (1, 2, 3)  # the round is merged without client 0
+    assert net.round(range(N)).merged == (0, 1, 2, 3)  # and the next round with it
     h = sum(net.disks[i].read().pending.state["h"] for i in range(N))
     torch.testing.assert_close(net.ledger.state.server["y"], h, rtol=0, atol=1e-12)
 
@@ -463,11 +463,11 @@ def test_a_server_restored_from_an_old_backup_does_not_take_what_it_cannot_place
     backup = copy.deepcopy(net.ledger.state)
     net.round([0, 1])
     net.round([1])
-    net.work(net.ledger.order(0))  # pending: round 2, made from what was merged in round 0
+    net.work(net.ledger.order(0))  # pending: round 2, computed from the version of round 0
     net.ledger.state = backup
     for _ in range(2):
         net.round([2, 3])
-    reply = net.work(net.ledger.order(0))  # the same round, but for this server nothing was merged of client 0
+    reply = net.work(net.ledger.order(0))  # the same round, but this server has merged nothing from client 0
     assert net.ledger.receive(reply) is None
     net.ledger.close_round()
     h = sum(net.disks[i].read().pending.state["h"] for i in (0, 2, 3))

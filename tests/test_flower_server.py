@@ -1,4 +1,4 @@
-"""The round loop, the run folder and the roster against a grid in this process, where time can be made to pass."""
+"""The round loop, the run folder and the roster with a grid in this process and a clock that the tests control."""
 
 import itertools
 import json
@@ -49,7 +49,7 @@ CONFIG = {"clients": N, "rounds": 6, "local-steps": 2, "eta-l": 0.05, "norm-limi
 
 
 class LocalGrid(Grid):
-    """Every node answers when it is polled for the first time, unless `fails` says what happens instead."""
+    """Every node replies when it is first polled, unless `fails` returns another outcome."""
 
     def __init__(self, folder, algorithm, nodes=N):
         self.app = client_app(lambda i, n: TASK, algorithm=algorithm)
@@ -110,7 +110,7 @@ class LocalGrid(Grid):
 @pytest.fixture(autouse=True)
 def in_a_server_app(monkeypatch):
     monkeypatch.setattr(loop, "POLL_SECONDS", 0.01)
-    for name in ("run_id", "node_id", "task_id"):  # messages know where they are made
+    for name in ("run_id", "node_id", "task_id"):  # Flower's messages record these ids
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
@@ -148,7 +148,7 @@ def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
     assert metrics["round"].tolist() == [0, 2, 4, 6]
     assert metrics["tau"].tolist()[1:] == delays(schedule, 6).tau[1::2].tolist()
     assert metrics["bytes"].iloc[-1] > run.metrics["bytes"].iloc[-1]  # with headers
-    extra = 0 if not isinstance(algorithm, FedSUMCR | FedAWE) else N  # x^(0), once for each client
+    extra = 0 if not isinstance(algorithm, FedSUMCR | FedAWE) else N  # x^(0), once per client
     assert metrics["communication"].iloc[-1] == run.metrics["communication"].iloc[-1] + extra
     assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "finished"
 
@@ -207,7 +207,7 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
 
 
 def test_an_outage_moves_nothing(tmp_path):
-    """Below the quorum the same round is held again, however often; no wait is longer than the deadline."""
+    """Below the quorum the same round is repeated, and no wait is longer than the deadline."""
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     seen, attempts = [], itertools.count()
 
@@ -232,7 +232,7 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
         return "silent" if (t, client) == (1, 3) else None
 
     def on_round(ledger, outcome):
-        if ledger.state.t == 2:  # now it arrives, to nobody
+        if ledger.state.t == 2:  # the late reply arrives, and nothing receives it
             grid.fails = lambda *_: None
             late.extend(message for message in grid.messages.values() if message.metadata.group_id == "1")
             for message in late:
@@ -246,7 +246,7 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
 
 
 class Killed(BaseException):
-    """The server's process is gone."""
+    """Simulates a server process that is killed."""
 
 
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
@@ -278,7 +278,7 @@ def test_a_killed_server_resumes_from_its_checkpoint(algorithm, moment, tmp_path
 
 
 def counters(ledger):
-    """What the server state counts, but for the seconds."""
+    """All counters of the server state except the seconds."""
     state = ledger.state
     delays = {name: values.tolist() for name, values in state.delays.state().items()}
     return delays, state.sent.vectors, state.evaluated, state.norms.lists(), state.t, state.losses
@@ -317,7 +317,7 @@ def test_the_checkpoint_holds_all_counters(tmp_path):
     ids=["binary", "empty", "deleted", "words", "header", "digits", "cut"],
 )
 def test_outputs_are_never_read_as_state(file, garble, tmp_path):
-    """Whatever has become of them, a resumed run continues with the same counters."""
+    """A resumed run continues with the same counters even if its output files are damaged."""
     schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2], [2]])
 
     def stop(ledger, outcome):
@@ -398,7 +398,7 @@ def test_keys_say_who_is_who(tmp_path):
     grid.keys = {100: b"zero", 101: b"one", 102: b"stranger", 103: b"three"}
     keys = {b"zero": 0, b"one": 1, b"two": 2, b"three": 3}
     federation(tmp_path, FedSUM(), grid=grid, keys=keys, rounds=2)
-    assert {message.metadata.message_type for message in grid.sent} == {"train.work"}  # nobody is asked for its name
+    assert {message.metadata.message_type for message in grid.sent} == {"train.work"}  # no query.hello
     assert 102 not in {message.metadata.dst_node_id for message in grid.sent}
     assert "node 102: its public key belongs to no client; it gets no orders" in log(tmp_path)
 
@@ -408,12 +408,12 @@ def test_a_client_refuses_to_be_another(tmp_path):
     federation(tmp_path, FedSUM(), grid=grid, rounds=1)
     order = next(message for message in grid.sent if message.metadata.message_type == "train.work")
     context = Context(1, 1, {"client-id": 3, "state": str(tmp_path)}, RecordDict(), CONFIG)
-    with pytest.raises(InputError, match="the server takes this SuperNode for client 0"):
+    with pytest.raises(InputError, match="the server sent an order for client 0"):
         grid.app(order, context)
 
 
 def test_the_newest_node_of_a_client_is_asked(tmp_path):
-    """A SuperNode that died is listed for another minute beside its successor."""
+    """A SuperNode that died is listed for another minute beside its replacement."""
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {200: 1}
     grid.activated = {200: "2"}
@@ -450,7 +450,7 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
     assert config["deployment"] == {"deadline": 60.0, "quorum": 1, "on_loss": "reset", "norm_limit": 0.0}
     run = Run.read(tmp_path / "run")  # the same reader as for a simulation
     assert (run.state, run.round, run.problem, run.last["round"]) == ("finished", 6, "", 6)
-    with pytest.raises(InputError, match="the settings of a deployed run: go on with `flwr run`"):
+    with pytest.raises(InputError, match="these are settings of a deployed run; resume it with `flwr run`"):
         RunSpec.parse(run.config)
     assert json.loads(json.dumps(config["environment"]))["flwr"]
     wait_for((tmp_path / "run" / "metrics.csv").exists, 1, "metrics")
@@ -479,12 +479,12 @@ def test_settings_make_schedules_and_rates(tmp_path):
     assert made.dump()["eta_l"] == {"name": "InverseSqrt", "eta_0": 0.05, "over": 10.0}
     assert Deployment.parse(CONFIG).spec.options.eta_l == 0.05
     assert Deployment.parse(CONFIG | {"schedule.name": ""}).schedule is None
-    with pytest.raises(InputError, match=r"eta-l\.name = 'InverseSqrt': eta-l is a number already"):
+    with pytest.raises(InputError, match=r"eta-l\.name = 'InverseSqrt': eta-l is also given as a number"):
         Deployment.parse(CONFIG | rate)
     (tmp_path / "trace.csv").write_text("round,client\n0,1\n")
     traced = {"schedule.name": "trace", "schedule.path": str(tmp_path / "trace.csv")}
     assert Deployment.parse(CONFIG | traced).schedule.n == N
-    (tmp_path / "trace.csv").unlink()  # it is the server's: a client does not need it
+    (tmp_path / "trace.csv").unlink()  # only the server needs the trace
     assert configured_algorithm(CONFIG | traced | {"algorithm.name": "MIFA"}) == MIFA()
 
 

@@ -1,4 +1,4 @@
-"""Whatever is in a file: a valid run, or one line that says what is wrong. Never a traceback."""
+"""Any file gives a valid run or an error message of one line, never a traceback."""
 
 import random
 import re
@@ -118,7 +118,7 @@ def mutated(text, draw, values=VALUES, words=WORDS):
 
 @pytest.fixture
 def outcome(monkeypatch, tmp_path, capsys):
-    """The exit code of a command; a traceback is a failure of the test, and so is more than one line of error."""
+    """The exit code of a command. Fails if there is a traceback or an error message of more than one line."""
     monkeypatch.chdir(tmp_path)
     for console in (consoles.out, consoles.err):
         monkeypatch.setattr(console, "_file", None)
@@ -142,7 +142,7 @@ def outcome(monkeypatch, tmp_path, capsys):
 
 
 def tame(text):
-    """What would only take long is made small: a run of a billion rounds is a valid run."""
+    """Reduces large numbers, because a run of a billion rounds is valid but takes too long."""
     return re.sub(r"\b(rounds|local_steps|batch_size|clients|n|d)(\s*=\s*)\d{5,}\b", r"\g<1>\g<2>4", text)
 
 

@@ -1,4 +1,4 @@
-"""Identities of algorithms.md beyond the contract, SCAFFOLD's known mistakes, and an algorithm of one's own."""
+"""Identities between algorithms beyond the contract, and known mistakes in SCAFFOLD implementations."""
 
 import itertools
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def test_one_step_with_everyone_makes_the_family_one():
     reference = final(FedAvg(), everyone, local_steps=1)
     for algorithm in (FedSUM(), FedSUMB(), FedSUMCR(), SCAFFOLD()):
         assert (final(algorithm, everyone, local_steps=1) - reference).abs().max() < 1e-12
-    # With more steps they part, or the identity above would say nothing.
+    # With more steps they differ; otherwise the identity above would be trivial.
     assert (final(FedSUM(), everyone) - final(FedAvg(), everyone)).abs().max() > 1e-6
 
 
@@ -105,7 +105,7 @@ def test_cr_gap_is_subtracted_in_double_precision():
     )
     gap = history.server["E"] - history.clients[0]["E"]
     assert abs(float(gap) / (0.7 * 0.1 * 2) - 1) < 1e-9
-    # What plan() makes of it: E of some 560, a gap of 0.14, and z - x one gap long, in float32.
+    # The numbers in plan(): E is about 560, the gap 0.14, and z - x has the length of one gap, in float32.
     now = Round(t=rounds, N=1, K=2, eta_l=0.1, eta_g=0.7)
     client = history.clients[0] | {"h": torch.zeros(4), "z": torch.full((4,), 0.14)}
     plan = FedSUMCR().plan(client, {"x": torch.zeros(4), "E": history.server["E"]}, now)

@@ -1,4 +1,4 @@
-"""The paper's MNIST setting for real: minutes, so in the slow tier (`pytest -m slow`)."""
+"""The paper's MNIST setting at full size. It takes minutes, so it is marked slow (`pytest -m slow`)."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Observers: told everything, in order, whatever ends the run; the two in examples/ against stand-ins."""
+"""Observers: notified of all events in order, however the run ends. Those in examples/ are tested with stand-ins."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ OPTIONS = {"rounds": 4, "local_steps": 1, "eta_l": 0.1, "eval_every": 2}
 
 
 class Told(fedsum.Observer):
-    """Writes down what it is told."""
+    """Records every event."""
 
     def __init__(self):
         self.events = []
@@ -79,7 +79,7 @@ def test_observers_and_on_round_together():
     rounds, told = [], Told()
     go([told], on_round=lambda done: rounds.append((done.round, len(told.events))))
     assert [round for round, _ in rounds] == [1, 2, 3, 4]
-    assert rounds[0][1] == 3  # the observers were told before
+    assert rounds[0][1] == 3  # the observers were notified before on_round
 
 
 @pytest.fixture

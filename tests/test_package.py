@@ -1,4 +1,4 @@
-"""The package as a whole: light to import, and its documents tell the truth."""
+"""The package as a whole: fast to import, and its documentation is correct."""
 
 import re
 import subprocess

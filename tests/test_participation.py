@@ -1,4 +1,4 @@
-"""Schedules: pure, sorted, in range, and distributed as they say."""
+"""Schedules: pure, sorted, in range, with the documented distribution."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_active_is_a_pure_function_of_seed_and_round(schedule, seed, rounds):
         assert ids.dtype == np.int64
         assert (np.diff(ids) > 0).all()
         assert ((ids >= 0) & (ids < schedule.n)).all()
-    for t in reversed(rounds):  # asked again, in another order, after the caller wrote into the answer
+    for t in reversed(rounds):  # again, in another order, after the caller wrote into the results
         again = schedule.active(seed, t)
         assert np.array_equal(again, first[t])
         again[:] = -1
@@ -76,7 +76,7 @@ def test_describe_feeds_the_lemmas(schedule, rounds):
     if pattern.case:
         assert (pattern.S is None) == (pattern.case == 2)
         limit = theory.delay_bound(case=pattern.case, N=pattern.N, T=rounds, S=pattern.S, delta=pattern.delta)
-        if pattern.case in (3, 4):  # these hold surely, the others in expectation
+        if pattern.case in (3, 4):  # these bounds hold for every schedule, the others in expectation
             assert delays(schedule, rounds).max <= limit
 
 
@@ -141,7 +141,7 @@ def test_markov_transitions_and_stationary_share():
     assert abs((~now)[~was].mean() - off) < 0.005
     assert abs(member[0].mean() - schedule.share) < 0.07
     assert abs(member.mean() - schedule.share) < 0.02
-    # Clients do not move together.
+    # Clients change state independently.
     assert abs(np.corrcoef(member[:, 0], member[:, 1])[0, 1]) < 0.15
 
 
@@ -167,7 +167,7 @@ def test_numpy_numbers_do_not_overflow():
 
 
 def test_unequal_probabilities_cost_no_more_than_the_active_clients():
-    """One client that is always there and a million that hardly are: few draws, not a million."""
+    """One client is always active, a million almost never: the cost is a few draws, not a million."""
     drawn = []
 
     class Counting(np.random.Generator):

@@ -1,4 +1,4 @@
-"""Partitions: every sample once, distributed as they say, refused where a client would have nothing."""
+"""Partitions: every sample once, with the documented distribution, refused if a client would have no samples."""
 
 import re
 
@@ -57,7 +57,7 @@ def test_another_seed_gives_another_partition(way):
 
 
 def literal(seed, alpha, n, client_wise):
-    """Samples by client and label, as the paper says it and before rounding."""
+    """Samples per client and label, by the paper's definition, before rounding."""
     draw = np.random.default_rng(seed)
     if client_wise:
         q = draw.dirichlet([alpha] * 10, n)
@@ -92,7 +92,7 @@ def test_a_large_alpha_makes_all_clients_alike(way):
 @pytest.mark.parametrize("way", DIRICHLETS)
 def test_a_tiny_alpha_shares_nothing_out_even_where_proportions_underflow(way):
     counts = way(TEN, 20, 1e-5, refill=True).counts
-    # A label a client, and each label that no client drew whole to one of them.
+    # One label per client, and each label that no client drew goes to a single client.
     assert (counts > 0).sum() <= 20 + 10
 
 
@@ -111,7 +111,7 @@ def test_an_empty_client_is_refused_or_refilled_from_the_largest(way, labels, n,
 @pytest.mark.parametrize("way", DIRICHLETS)
 def test_which_samples_of_a_label_a_client_gets_is_random(way):
     first = way(np.zeros(1000, dtype=int), 2, 1e6).parts[0]
-    # Half of the samples, spread over all of them.
+    # Half of the samples, drawn from the whole set.
     assert first.mean() == pytest.approx(500, abs=50)
 
 

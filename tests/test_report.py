@@ -1,4 +1,4 @@
-"""What is read from run folders, and what is made of it: names, numbers, figures and the page."""
+"""Reports from run folders: names, numbers, figures and the page."""
 
 import fcntl
 import json
@@ -67,10 +67,10 @@ def test_read_runs_reads_runs_at_any_depth_and_a_run_alone(sweep, tmp_path):
 @pytest.mark.parametrize(
     ("written", "rounds"),
     [
-        ("round,train_loss\n0,2.5\n10,1.5\n20,0.", [0, 10]),  # unfinished, though it looks like a number
+        ("round,train_loss\n0,2.5\n10,1.5\n20,0.", [0, 10]),  # an incomplete row, although it looks like a number
         ("round,train_loss\n0,2.5\n10,1.5\n20\n", [0, 10]),
         ("round,train_loss\n0,2.5\n10,1.5\n2\0\0\0,1\n", [0, 10]),
-        ("round,train_loss\n0,2.5\n10,9.0\n10,1.5\n", [0, 10]),  # done again after a restart
+        ("round,train_loss\n0,2.5\n10,9.0\n10,1.5\n", [0, 10]),  # repeated after a restart
         ("round,train_loss\n0,2.5\n10,\n", [0, 10]),
         ("round,train_lo", []),
         ("", []),
@@ -267,7 +267,7 @@ def test_grid_zooms_on_the_last_rounds_and_counts_communication(runs):
     assert len(figure.axes) == 3
     assert figure.axes[0].get_xlabel() == "vectors sent"
     assert all(len(line.get_xdata()) == 6 for ax in figure.axes for line in ax.lines if line.get_marker() != "x")
-    # 4 clients a round, two vectors each: FedAvg; three: the others
+    # 4 clients per round; FedAvg sends two vectors per client, the others three
     assert max(max(line.get_xdata()) for line in figure.axes[0].lines) == 28 * 4 * 3
 
 
@@ -392,7 +392,7 @@ def test_what_algorithms_came_to_against_a_setting(tmp_path):
         assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (0.1, ax.get_ylim()[edge])
     assert texts(figure) == ["FedSUM", "FedAvg"]
     assert loss.get_ylim()[1] < 3
-    figure.canvas.draw()  # a warning is an error: all has room
+    figure.canvas.draw()  # a warning that the layout has no room would be an error
 
 
 def test_patterns_are_apart_where_there_are_several(tmp_path):

@@ -51,7 +51,7 @@ def browser():
     for option in OPTIONS:
         options.add_argument(option)
     if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # it refuses to be root with one
+        options.add_argument("--no-sandbox")  # as root, the browser refuses to start with a sandbox
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
     yield driver
@@ -60,12 +60,12 @@ def browser():
 
 @pytest.fixture
 def opened(browser, address):
-    """Opens the page anew at a width, with a view; whatever the console says in the meantime fails the test."""
+    """Opens the page at a width, with a view. Any message on the browser's console fails the test."""
 
     def open_(width=1280, height=900, view="", dark=False):
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        # A page that glides is not where it was when the click was aimed.
+        # With smooth scrolling, elements move between the choice of a click's position and the click.
         wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
         features = [{"name": name, "value": value} for name, value in wishes.items()]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -94,7 +94,7 @@ def choose(browser, control, value):
 
 
 def rows(browser, table):
-    """The cells of a table; in one call, for a test of a hundred cells would take seconds."""
+    """The cells of a table, read in one call, because one call per cell would take seconds."""
     script = (
         "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
     )
@@ -203,7 +203,7 @@ def test_values_can_be_read_with_keys_and_pointer(opened, sweep):
     chart.send_keys("\ue00c")  # escape
     assert not one(browser, "#tip").is_displayed()
     bars = one(browser, "#bars svg.chart")
-    # Values vanish when the page scrolls: let it come to rest first.
+    # Values vanish when the page scrolls, so wait until scrolling has ended.
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", bars)
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     ActionChains(browser).move_to_element(bars).perform()
@@ -278,7 +278,7 @@ def test_configuration_and_command_are_there_as_text(opened):
     browser = opened()
     details = one(browser, "details.run")
     details.find_element("css selector", "summary").click()
-    # The text is made when the browser says that it was opened, which is a little later.
+    # The text is made on the browser's toggle event, which comes a little later.
     command, config = WebDriverWait(browser, 10).until(lambda _: find(details, "pre"))
     assert command.text == "fedsum sweep a.toml && echo '<b>done</b>'"
     assert "local_steps = 5" in config.text

@@ -1,4 +1,4 @@
-"""The rooms of the source: who may import what. `lint-imports` checks the order of the rooms, this the rest."""
+"""Rules for imports between the packages of the source. `lint-imports` checks their order, these tests the rest."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def private_imports(path, text=None):
 
 
 def deep_imports(path, text=None):
-    """Imports of what another room's __init__ does not export; the modules of base/ are its interface."""
+    """Imports of names that another room's __init__ does not export; the modules of base/ are its interface."""
     for module, name in imports(path, text):
         if len(module) > 2 and room(module) not in (own_room(path), "base"):
             yield ".".join([*module, name])
@@ -85,7 +85,7 @@ def _assigned(node):
     return [target for target in targets if isinstance(target, ast.Name)]
 
 
-# What torch and Python offer in no other way: hooks and children of a module, the compiler's limits, an exit at once.
+# Private names without a public alternative: hooks and children of a module, the compiler's limits, immediate exit.
 OF_OTHERS = re.compile(r"\._(forward_hooks|forward_pre_hooks|backward_hooks|backward_pre_hooks|modules|dynamo|exit)\b")
 
 

@@ -1,4 +1,4 @@
-"""A run is a folder: it survives whatever happens to its process and its files."""
+"""A run is a folder: it survives kills of its process and damage to its files."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def go(folder=None, algorithm=None, **changed):
 
 
 def stop_after(rounds):
-    """An `on_round` that ends the run as a crash would: without a word to the folder."""
+    """An `on_round` that ends the run like a crash: nothing more is written to the folder."""
 
     def on_round(done):
         if done.round == rounds:
@@ -49,7 +49,7 @@ def stop_after(rounds):
 
 
 def broken_off(folder, after, **changed):
-    """A run that ends in the middle; each checkpoint is waited for, so that it is known which ones there are."""
+    """A run that crashes. It waits for each checkpoint, so that the set of checkpoints is deterministic."""
     save = Recorder.save
 
     def save_and_wait(self, state):
@@ -80,7 +80,7 @@ def assert_same(one, other):
     assert np.array_equal(one.delays.counts, other.delays.counts)
 
 
-# Going on.
+# Resuming.
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(25, marks=pytest.mark.slow)])
@@ -94,13 +94,13 @@ def test_killed_at_random_instants_it_ends_with_the_same_bits(algorithm, kills, 
     told = lives(tmp_path / "killed", kills)
     assert told.count("killed") == kills
     began = set(re.findall(r"began (\d+)", told))
-    assert len(began) > kills / 4  # the kills met the run in many places, not only at its start
+    assert len(began) > kills / 4  # the kills happened in many places, not only at the start
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert timeless(Run.read(whole).rows) == timeless(Run.read(killed).rows)
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
     states = [load_file(folder / "checkpoint.safetensors") for folder in (whole, killed)]
     assert states[0].keys() == states[1].keys()
-    times = ("metrics", "crc32")  # the metrics' text has times in it
+    times = ("metrics", "crc32")  # metrics contain times
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items() if name not in times)
     assert Run.read(killed).state == "finished"
     assert not list(killed.glob(".*.part*"))
@@ -172,7 +172,7 @@ def test_a_modules_weights_have_their_names(tmp_path):
     assert all(torch.equal(found[name], value) for name, value in history.model().state_dict().items())
 
 
-# The same config, or none.
+# A run is resumed only with the same config.
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_tasks_without_a_name_are_compared_by_their_data(tmp_path):
 
 
 class Odd:
-    """A schedule without fields to tell."""
+    """A schedule without dataclass fields."""
 
     def __init__(self, n, size):
         self.n, self._size = n, size
@@ -281,7 +281,7 @@ def test_what_has_no_name_is_compared_all_the_same(before, now, tmp_path):
     with pytest.raises(InputError, match="the run in"):
         go(tmp_path, **now)
     with pytest.raises(ZeroDivisionError):
-        go(tmp_path, on_round=stop_after(9), **before)  # the same again goes on
+        go(tmp_path, on_round=stop_after(9), **before)  # the same settings resume the run
 
 
 def test_many_rounds_of_a_function_are_known_by_its_values(tmp_path):
@@ -494,7 +494,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     assert "could not be written (No space left on device); the previous one is kept" in found.stdout
 
 
-# Checkpoints while training goes on.
+# Checkpoints during training.
 
 
 def test_a_snapshot_is_of_one_moment_however_late_it_is_written(tmp_path):
@@ -507,7 +507,7 @@ def test_a_snapshot_is_of_one_moment_however_late_it_is_written(tmp_path):
     for name in ("E", "h"):
         for piece in frozen.read(name):
             pieces.append(piece.clone())
-            some = np.sort(draw.choice(60, 5, replace=False))  # clients of the snapshot, and new ones
+            some = np.sort(draw.choice(60, 5, replace=False))  # clients in the snapshot, and new clients
             bank.scatter(some, {"h": torch.full((5, d), -1.0), "E": torch.full((5,), -1.0, dtype=torch.float64)})
     assert len(pieces) > 4
     scalars, vectors = (torch.cat([piece for piece in pieces if piece.dim() == dim]) for dim in (1, 2))
@@ -521,7 +521,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     write, further, went_on = Snapshot.write, threading.Event(), []
 
     def waits(self, folder):
-        went_on.append(further.wait(20))  # for rounds after the one that it is of
+        went_on.append(further.wait(20))  # for rounds after the round of the checkpoint
         write(self, folder)
 
     monkeypatch.setattr(Snapshot, "write", waits)

@@ -125,7 +125,7 @@ def test_quadratic_noise_has_the_size_it_says():
         ({"engine": None}, "engine = None"),
         ({"engine": "lop"}, "engine = 'lop': did you mean 'loop'?"),
         ({"schedule": Independent(N + 1, 0.5)}, f"schedule.n = {N + 1}: the task has {N} clients"),
-        ({"eval_model": "clients"}, "eval_model = 'clients': FedSUM's clients keep no model"),
+        ({"eval_model": "clients"}, "eval_model = 'clients': FedSUM's clients have no model"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(options, message):
@@ -185,5 +185,5 @@ def test_the_callers_time_is_not_training(monkeypatch):
 
 def test_cuda_where_there_is_none():
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="no CUDA device is here"):
+        with pytest.raises(InputError, match="no CUDA device is available"):
             go(device="cuda")

@@ -1,4 +1,4 @@
-"""The settings language: parsed once, dumped and parsed again to the same spec, compared by what it computes."""
+"""The settings language: parsed once, dumped and parsed again to the same spec, compared by its results."""
 
 import hashlib
 import math
@@ -191,7 +191,7 @@ def test_settings_are_listed(fedsum):
     assert table in (Path(__file__).parent.parent / "docs/runs.md").read_text()
 
 
-# Functions are compared by what they compute.
+# Functions are compared by their outputs.
 
 
 def task(loss=torch.nn.functional.cross_entropy, prepare=None, shift=0.0):
@@ -256,14 +256,14 @@ def test_a_task_of_ones_own_is_compared_by_its_gradient():
     assert difference(one, other) == "task.gradient"
 
 
-# Found by a review.
+# Regressions.
 
 
 SHORT = {"rounds": 2, "local_steps": 1, "eta_l": 0.1}
 
 
 class Plain:
-    """A task of one's own that keeps its data in a list, and N as NumPy counts it."""
+    """A user's own task with its data in a list and N as a NumPy integer."""
 
     has_dropout = False
 
@@ -299,7 +299,7 @@ def test_data_in_lists_counts_and_numpy_counts_clients(tmp_path):
     fedsum.simulate(one, fedsum.FedSUM(), fedsum.Uniform(9, 2), folder=tmp_path / "run", **SHORT)
     assert type(ScheduleSpec("Uniform", {"size": 2}).with_clients(one.n).n) is int
     large, changed = torch.zeros(5000), torch.zeros(5000)
-    changed[2500] = 1.0  # where printing leaves values out
+    changed[2500] = 1.0  # in the part that repr leaves out
     digests = [hashlib.sha256() for _ in range(2)]
     for digest, value in zip(digests, ([large], {"a": [changed]}["a"]), strict=True):
         add_to_digest(digest, value)
@@ -312,7 +312,7 @@ def test_what_draws_is_the_same_every_time():
 
     specs = []
     for seed in (1, 2):
-        torch.manual_seed(seed)  # whatever was drawn before
+        torch.manual_seed(seed)  # the state of torch's generator must not matter
         made = RunSpec.of(task(prepare=noisy), fedsum.FedSUM(), fedsum.Uniform(9, 2), Options(**SHORT))
         specs.append(made.dump()["task"])
     assert specs[0] == specs[1]

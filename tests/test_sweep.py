@@ -65,7 +65,7 @@ def command(*arguments):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The sweep of 24 runs, done once without trouble."""
+    """The sweep of 24 runs, run once without faults."""
     folder = tmp_path_factory.mktemp("undisturbed")
     file = written(folder / "sweep.toml", SWEEP)
     stands = run_all(expand(read_settings(file), folder / "runs"), LocalPool(2))
@@ -184,7 +184,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_round(tmp_path):
 
 
 def test_what_a_worker_does(tmp_path):
-    """In this process, what the tests above see from outside."""
+    """The worker's code in this process; the tests above run it in other processes."""
     table = tomllib.loads(SMALL) | {"rounds": 6}
     done = execute_quietly(table, tmp_path / "a", **SHARED)
     assert (done.state, done.round) == ("finished", 6)
@@ -198,7 +198,7 @@ def test_what_a_worker_does(tmp_path):
     assert (failed.state, failed.reason) == ("failed", "d = -1: a whole number from 1 up")
     again = execute_quietly(table | {"rounds": 7}, tmp_path / "a", **SHARED)
     assert (again.state, "rounds = 7: the run in" in again.reason) == ("failed", True)
-    assert Run.read(tmp_path / "a").state == "finished"  # what is there keeps its own
+    assert Run.read(tmp_path / "a").state == "finished"  # existing runs keep their state
 
 
 def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp_path, fedsum):
@@ -216,7 +216,7 @@ def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp
     code, _, error = fedsum("run", "sweep.toml", "--folder", "none", "--set", "x=1")
     assert (code, "x = 1: no such setting" in error) == (2, True)
     runs = expand(read_settings(tmp_path / "sweep.toml"), tmp_path / "runs")
-    trace.unlink()  # gone after it was checked
+    trace.unlink()  # deleted after the check
     first = run_all(runs, LocalPool(1))
     states = {name: stand.state for name, stand in first.items()}
     assert states == {
@@ -293,9 +293,9 @@ def test_include_and_set(tmp_path):
     assert table["algorithm"] == "FedAvg"
     assert RunSpec.parse(table).options.record(0, 8).eta_l == 0.5
     other = written(tmp_path / "other.toml", 'include = ["base.toml"]\ntask = {name = "digits"}\n')
-    assert read_settings(other)["task"] == {"name": "digits"}  # another task: nothing of the one below
+    assert read_settings(other)["task"] == {"name": "digits"}  # another task replaces the included table
     written(tmp_path / "loop.toml", 'include = "loop.toml"')
-    with pytest.raises(InputError, match="no deeper than"):
+    with pytest.raises(InputError, match="levels of included files"):
         read_settings(tmp_path / "loop.toml")
 
 
@@ -326,7 +326,7 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
     assert code == 0
     stands = {run.name: Run.read(run) for run in find_runs(tmp_path / "found")}
-    winner = min(stands, key=lambda name: stands[name].last["error"])  # rates far apart: the last round says it too
+    winner = min(stands, key=lambda name: stands[name].last["error"])  # as over the last rounds
     assert f"best: {winner}" in out
     chosen = tomllib.loads((tmp_path / "found" / "best.toml").read_text())
     eta_0, eta_g = (float(part.split("=")[1]) for part in winner.split(","))
@@ -379,7 +379,7 @@ def test_runs_that_were_not_begun_are_told(tmp_path, fedsum, monkeypatch):
     written(tmp_path / "one.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
     assert fedsum("run", "one.toml", "--folder", "here")[0] == 0
     shutil.rmtree(tmp_path / "here/seed=1")
-    monkeypatch.setattr(RunSpec, "parse", None)  # nothing is made to tell it: that might fetch data
+    monkeypatch.setattr(RunSpec, "parse", None)  # listing must not make runs, which might download data
     code, out, _ = fedsum("show", "here")
     assert (code, "1 of 2 runs finished" in out, "new" in out) == (0, True, True)
     assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "new"
@@ -562,7 +562,7 @@ def test_tables_and_objects_are_the_same(tmp_path):
         ScheduleSpec.parse(long, 9)
 
 
-# Mistakes that were once made.
+# Regressions.
 
 
 def test_a_worker_that_cannot_be_started_fails_its_runs_and_does_not_hang(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""tasks.Task: batches, gradients, evaluation, and what it refuses."""
+"""tasks.Task: batches, gradients, evaluation and refused input."""
 
 from itertools import pairwise
 
@@ -124,7 +124,7 @@ def test_a_given_module_starts_where_it_is_and_a_function_where_the_seed_says():
     state = torch.get_rng_state()
     assert torch.equal(made.init(3), made.init(3))
     assert not torch.equal(made.init(3), made.init(4))
-    assert torch.equal(torch.get_rng_state(), state)  # the user's own generator is left alone
+    assert torch.equal(torch.get_rng_state(), state)  # the user's generator is unchanged
 
 
 def test_pairs_become_one_set_with_its_partition():
@@ -165,7 +165,7 @@ class Custom(nn.Module):
 
 
 class Counting(nn.Module):
-    """A norm of one's own with statistics of its own."""
+    """A user's own normalisation layer with running statistics."""
 
     def __init__(self):
         super().__init__()
@@ -287,7 +287,7 @@ def test_a_network_leaves_out_frozen_parameters():
 
 
 def overriding(*steps):
-    """A subclass of Task with these methods of its own, which do what Task's do."""
+    """A subclass of Task that overrides these methods with equal ones."""
 
     def own(step):
         def method(self, *arguments, **options):

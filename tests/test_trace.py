@@ -1,4 +1,4 @@
-"""Recorded participation: CSV and Parquet, rounds and times, and every way they can be wrong."""
+"""Recorded participation: CSV and Parquet, rounds and times, and malformed files."""
 
 import random
 from datetime import UTC, datetime, timedelta

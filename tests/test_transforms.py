@@ -18,7 +18,7 @@ def bytes_of(*shape):
 
 
 def one_by_one(images, codes, crop, fill=None):
-    """As the words say it: pad with black or a colour, cut out, mirror."""
+    """A literal implementation: pad with black or a colour, crop, mirror."""
     height, width = images.shape[-2:]
     done = torch.empty_like(images)
     for place in np.ndindex(images.shape[:-3]):

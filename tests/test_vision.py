@@ -17,7 +17,7 @@ digits = data.load("digits")
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Lets `load` return a few random images in the shape of any set, and the digits with a writer each."""
+    """Makes `load` return a few random images in the shape of any set, and digits with 30 writers."""
 
     def load(name):
         if name == "digits":

@@ -1,4 +1,4 @@
-"""Worker processes: started from anywhere, gone with their parent, and clear when they fail."""
+"""Worker processes: started from scripts, stdin and notebooks, ended with their parent, with clear errors."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from fedsum.engine.loop import LoopEngine
 from fedsum.engine.processes import WorkerEngine
 from fedsum.tasks import Task
 
-# No `if __name__ == "__main__"`, a module class and a loss of the script's own.
+# No `if __name__ == "__main__"`; the module class and the loss are defined in the script.
 SCRIPT = """
 import torch
 import fedsum
@@ -88,7 +88,7 @@ def test_workers_end_when_the_parent_is_killed():
     parent.stdout.close()
     deadline = time.monotonic() + 10
     while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)  # nobody tells us when somebody else's child ends
+        time.sleep(0.05)  # there is no notification when another process's child ends
     assert not any(alive(pid) for pid in workers)
 
 
@@ -105,7 +105,7 @@ def plan_for(task):
 
 
 def test_tied_weights_stay_tied():
-    """Large enough to be shared through a file, and one tensor on both sides."""
+    """The weights are large enough to be shared through a file, and must stay one tensor."""
 
     class Tied(torch.nn.Module):
         def __init__(self):

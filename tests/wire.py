@@ -1,4 +1,4 @@
-"""Every algorithm over a network that carries bytes: one client at a time, each with a state of its own."""
+"""Every algorithm over a network that carries bytes: one client at a time, each with its own state."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def decode(data):
 
 
 class Client:
-    """One machine: its data, its state, and bytes in and out."""
+    """One client's machine: its data and its state; it receives and sends bytes."""
 
     def __init__(self, algorithm, task, i, x0, *, K, seed):
         self.algorithm, self.task, self.i, self.K, self.seed = algorithm, task, i, K, seed
@@ -46,7 +46,7 @@ class Client:
 
 
 def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
-    """The final server state, every client's state, the server's memory of each, and the tau of each round."""
+    """The final server state, every client's state, the server's memory of each client, and tau per round."""
     x0 = task.init(seed)
     server, clients, rows = None, {}, {}
     meter = DelayMeter(task.n)

@@ -1,9 +1,9 @@
-"""A virtual environment for each peer: their pins clash with each other's and with fedsum's.
+"""A virtual environment per peer, because the peers' pinned versions conflict with each other and with fedsum's.
 
 python benchmarks/peers/environments.py [--envs FOLDER]
 
-Made once with pip, made again when a peer's constraints change. torch should come as the build without CUDA: it
-saves gigabytes, and a CPU benchmark needs no more. Where pip finds it is pip's own configuration.
+Made with pip, and made again when a peer's constraints change. Configure pip to install torch without CUDA, which saves
+gigabytes and is enough for a CPU benchmark.
 """
 
 import argparse
@@ -17,7 +17,7 @@ PACKAGES = {"pfl": ["pfl[pytorch]", "torch", "numpy"], "flower": ["flwr[simulati
 
 
 def ensure(peer: str, folder: Path = FOLDER) -> Path:
-    """The `bin` folder of the peer's environment, which is made if it is not there."""
+    """The `bin` folder of the peer's environment, which is made if it does not exist."""
     constraints, target = HERE / f"constraints-{peer}.txt", folder / peer
     stamp = target / "made-from.txt"
     if not stamp.exists() or stamp.read_text() != constraints.read_text():

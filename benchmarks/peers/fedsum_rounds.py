@@ -2,8 +2,8 @@
 
 python fedsum_rounds.py mnist.npz --warmup 2                     # "go N" on stdin
 
-A user's own task: the module, the loss, and each client's tensors. Worker processes, which "auto" would choose too,
-but only after it has seen a round.
+A user's own task: module, loss, and tensors per client. The engine is "workers"; "auto" would choose it too, but only
+after the first round.
 """
 
 import sys
@@ -19,7 +19,7 @@ from fedsum.tasks import Task
 
 
 class Silent(Task):
-    """Nothing is evaluated; the newest model is kept for the verdict."""
+    """A task without evaluation, which stores the newest model for `verdict`."""
 
     def evaluate(self, x):
         Silent.newest = x
@@ -27,7 +27,7 @@ class Silent(Task):
 
 
 class Over(Exception):
-    """No more rounds are asked for."""
+    """Raised to end the run."""
 
 
 def main():

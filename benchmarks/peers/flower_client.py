@@ -1,5 +1,5 @@
-"""The client of flower_rounds.py. A module of its own, so that Ray's actors import it once and keep its cache:
-what lies in the script itself would travel with every message.
+"""The client of flower_rounds.py. It is a module, so that Ray's actors import it once and keep its cache; code in the
+script itself would be sent with every message.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ app = ClientApp()
 
 @cache
 def prepared(path):
-    """This actor's data and model: read and built once, whichever client it plays."""
+    """This actor's data and model, read and built once for all clients."""
     work = Workload.read(path)
     return work, tensors(work), build(work.name)
 
@@ -30,6 +30,6 @@ def train(message, context):
         torch.nn.functional.cross_entropy(net(x), y).backward()
         optimizer.step()
         steps += 1
-    # num-examples is the weight in Flower's average: 1 makes it the plain mean, as elsewhere here.
+    # num-examples is the weight in Flower's average; with 1 it is the plain mean, as in the other frameworks.
     reply = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": 1, "steps": steps})}
     return Message(content=RecordDict(reply), reply_to=message)

@@ -1,11 +1,11 @@
-"""FedAvg rounds in Flower's simulation, timed. Start it where the network is loopback alone: see environments.py.
+"""FedAvg rounds in Flower's simulation, timed. Start it in a network namespace with loopback only: see loopback.py.
 
 python flower_rounds.py mnist.npz --warmup 2 --rounds 3
 python flower_rounds.py mnist.npz --warmup 2                     # "go N" on stdin
 
-Set up as Flower's documentation does it: message API, FedAvg, the Simulation Runtime on Ray. (run_simulation is
-the way in from Python; `flwr run` leads to the same runtime.) One core a client, so that every core has an actor,
-which Ray then gives one OpenMP thread. The actors keep data and model between clients.
+Set up as in Flower's documentation: message API, FedAvg, the Simulation Runtime on Ray. (run_simulation starts it from
+Python; `flwr run` uses the same runtime.) One core per client, so that every core has an actor, to which Ray gives one
+OpenMP thread. The actors keep data and model between clients.
 """
 
 import os
@@ -23,11 +23,11 @@ from workload import Workload
 
 
 class Finished(Exception):
-    """No more rounds are wanted: Flower's loop has no other way out."""
+    """Raised to end the run: Flower's loop cannot be stopped in another way."""
 
 
 class Paced(FedAvg):
-    """Flower's FedAvg, held before each round. A round lasts from there to the next one's door."""
+    """Flower's FedAvg, paused before each round. A round's time ends where the next round would start."""
 
     def __init__(self, pacer, **kwargs):
         super().__init__(**kwargs)
@@ -50,7 +50,7 @@ class Paced(FedAvg):
 
 def main():
     parser = arguments(__doc__)
-    parser.add_argument("--cores", type=int, default=1, help="cores (and threads) a client")
+    parser.add_argument("--cores", type=int, default=1, help="cores (and threads) per client")
     options = parser.parse_args()
     path = str(options.workload.resolve())
     work = Workload.read(path)

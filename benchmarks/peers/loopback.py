@@ -1,4 +1,4 @@
-"""Become a command, with loopback up: `unshare -n python loopback.py COMMAND...` runs it in a network of its own.
+"""Enables loopback, then executes a command: `unshare -n python loopback.py COMMAND...` runs it in its own network.
 
 Ray and torchrun listen on every interface. In a fresh network namespace there is only 127.0.0.1.
 """

@@ -1,4 +1,4 @@
-"""The models and the data as tensors, the same for every framework. Needs torch and workload.py alone."""
+"""The models and the data as tensors, the same for every framework. Needs only torch and workload.py."""
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ def tensors(work: Workload) -> list[tuple[Tensor, Tensor]]:
 
 
 def batches(x: Tensor, y: Tensor, name: str):
-    """What one client trains on in one round."""
+    """The batches of one client in one round."""
     recipe = RECIPES[name]
     if recipe.epoch:
         yield from zip(x.split(recipe.batch), y.split(recipe.batch), strict=True)
@@ -68,7 +68,7 @@ def batches(x: Tensor, y: Tensor, name: str):
 
 @torch.no_grad()
 def verdict(name: str, data: list[tuple[Tensor, Tensor]], net: nn.Module) -> dict[str, float]:
-    """Has the model moved, and for the better? Loss on the first clients' samples, before and after."""
+    """How far the weights changed, and the loss on the first clients' samples before and after training."""
     x, y = (torch.cat(parts)[:1000] for parts in zip(*data[:20], strict=True))
     first = build(name)
     moved = [(p - q).abs().flatten() for p, q in zip(net.parameters(), first.parameters(), strict=True)]

@@ -1,4 +1,4 @@
-"""How a harness is driven: after its warm-up it says {"ready": true}, then runs N rounds for every line "go N"."""
+"""Control of a harness: after its warm-up it prints {"ready": true}, then runs N rounds for every line "go N"."""
 
 import argparse
 import json
@@ -18,11 +18,11 @@ def arguments(doc: str) -> argparse.ArgumentParser:
 
 
 class Pacer:
-    """Lets rounds run when they are asked for, and times each from the wait's end to its own."""
+    """Starts rounds on request and times each round."""
 
     def __init__(self, warmup: int, rounds: int | None = None) -> None:
         self.left, self.driven, self.done, self.warmup = rounds or 0, rounds is None, 0, warmup
-        # The frameworks print too: stdout is kept for the JSON lines, everything else goes to stderr.
+        # The frameworks print too, so stdout is reserved for the JSON lines and everything else goes to stderr.
         self.out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
@@ -30,7 +30,7 @@ class Pacer:
         print(json.dumps(facts), file=self.out, flush=True)
 
     def wait(self) -> bool:
-        """Block until a round may start; False when none will."""
+        """Blocks until a round may start. Returns False if no more rounds are requested."""
         if self.done < self.warmup:
             return True
         if self.done == self.warmup:
@@ -49,7 +49,7 @@ class Pacer:
         return time.perf_counter() - self.started
 
     def report(self, seconds: float, **facts: Any) -> None:
-        """A round is over; warm-up rounds are not spoken of."""
+        """Reports the end of a round, except for warm-up rounds."""
         self.done += 1
         if self.done > self.warmup:
             self.say(round=self.done - self.warmup, seconds=seconds, **facts)

@@ -3,9 +3,9 @@
 python pfl_rounds.py mnist.npz --warmup 2 --rounds 3                                            # one process
 torchrun --standalone --nnodes=1 --nproc_per_node=2 pfl_rounds.py mnist.npz --warmup 2          # "go N" on stdin
 
-Set up as pfl's guide to fast simulations and its own CIFAR-10 benchmark do it: SimulatedBackend, PyTorchModel,
-FederatedAveraging with WeightByUser, all data in memory as tensors in pfl's own Dataset, no evaluation. Several
-processes by torchrun, as the guide advises; a round's clients are then shared out among them.
+Set up as in pfl's guide to fast simulations and its CIFAR-10 benchmark: SimulatedBackend, PyTorchModel,
+FederatedAveraging with WeightByUser, all data in memory as tensors in pfl's own Dataset, no evaluation. As the guide
+advises, torchrun starts several processes, which share the clients of a round.
 """
 
 import sys
@@ -31,7 +31,7 @@ from workload import Workload
 
 
 class Drawn(Dataset):
-    """pfl's Dataset walks through its samples once, in order. This one draws the K batches of the paper."""
+    """Draws the K batches of the paper. pfl's Dataset goes through its samples once, in order."""
 
     def __init__(self, raw_data, name, **kwargs):
         super().__init__(raw_data, **kwargs)
@@ -42,7 +42,7 @@ class Drawn(Dataset):
 
 
 class Net(torch.nn.Module):
-    """What PyTorchModel asks of a model: a loss and metrics."""
+    """The interface that PyTorchModel needs: a loss and metrics."""
 
     def __init__(self, net):
         super().__init__()
@@ -56,13 +56,13 @@ class Net(torch.nn.Module):
 
     @torch.no_grad()
     def metrics(self, x, y):
-        """Called in the very first round, a warm-up, and never again: see evaluation_frequency."""
+        """Called in the first round only, which is a warm-up round: see evaluation_frequency."""
         loss = torch.nn.functional.cross_entropy(self.eval().net(x), y, reduction="sum")
         return {"loss": Weighted(loss.item(), len(x))}
 
 
 class Paced(TrainingProcessCallback):
-    """Holds pfl's loop between rounds. With several processes the first one listens and the others follow."""
+    """Pauses pfl's loop between rounds. With several processes, the first one reads stdin and notifies the others."""
 
     def __init__(self, net, warmup, rounds):
         self.net, self.several = net, pytorch_ops.distributed.world_size > 1
@@ -95,8 +95,8 @@ def main():
     options = arguments(__doc__).parse_args()
     work = Workload.read(options.workload)
     recipe, data, net = work.recipe, tensors(work), Net(build(work.name))
-    np.random.seed(0)  # the processes must agree on who takes part
-    # Every client in turn: a round's clients are distinct, as in the other frameworks.
+    np.random.seed(0)  # all processes must choose the same clients
+    # Clients take turns, so that a round's clients are distinct, as in the other frameworks.
     sampler = get_user_sampler("minimize_reuse", list(np.random.permutation(len(data))))
     if recipe.epoch:
         users = FederatedDataset.from_slices(data, sampler)
@@ -107,7 +107,7 @@ def main():
     paced = Paced(net, options.warmup, options.rounds)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=sys.maxsize,  # the callback ends it
+            central_num_iterations=sys.maxsize,  # the callback ends the run
             evaluation_frequency=sys.maxsize,
             train_cohort_size=recipe.cohort,
             val_cohort_size=0,
@@ -116,7 +116,7 @@ def main():
         PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0)),
         NNTrainHyperParams(local_batch_size=recipe.batch, local_learning_rate=recipe.lr, **amount),
         callbacks=[paced],
-        send_metrics_to_platform=False,  # which prints them
+        send_metrics_to_platform=False,  # the platform would print them
     )
     if paced.first:
         paced.pacer.say(done=True, rounds=paced.pacer.done, **verdict(work.name, data, net.net))

@@ -1,4 +1,4 @@
-"""Start a peer's harness and have it run rounds when it is asked to.
+"""Starts a peer's harness and lets it run rounds on request.
 
 with Rival("flower", "mnist.npz") as flower:         # returns after its warm-up
     print([row["seconds"] for row in flower.run(3)])
@@ -18,24 +18,24 @@ from typing import Any, Self
 
 from environments import FOLDER, HERE, ensure
 
-# glibc gives freed memory back to the system and faults it in again at every step: up to 30% of a round. A driver
-# that compares fedsum with these should start it with the same.
+# By default glibc returns freed memory to the system and faults it in again at every step, which takes up to 30% of a
+# round. All frameworks get the same settings.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
-# No telemetry, update checks or usage reports; the namespace would not let them out either.
+# No telemetry, update checks or usage reports; the network namespace would block them anyway.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 SETTINGS = {"OMP_NUM_THREADS": "1", **ALLOCATOR, **QUIET}
 
 
 def command(peer: str, workload: Any, warmup: int, folder: Path = FOLDER) -> list[str]:
-    """The command line of a harness, in a network of loopback alone.
+    """The command line of a harness, in a network namespace with loopback only.
 
-    A process (pfl) or an actor (Flower) a core, with one thread each, rather than one with two threads: README.md has
-    the comparison. torchrun and Ray would set OMP_NUM_THREADS so themselves.
+    One process (pfl) or actor (Flower) per core, with one thread each: README.md compares this with one process of two
+    threads. torchrun and Ray would set OMP_NUM_THREADS to the same value.
     """
     harness = [HERE / f"{peer}_rounds.py", Path(workload).resolve(), "--warmup", warmup]
-    if peer == "fedsum":  # in this very environment; it opens no connection
+    if peer == "fedsum":  # uses the current environment, and no network
         return [str(word) for word in (sys.executable, *harness)]
     programs = ensure(peer, folder)
     launchers = {
@@ -52,11 +52,11 @@ def command(peer: str, workload: Any, warmup: int, folder: Path = FOLDER) -> lis
 
 
 class Rival:
-    """A running harness. `log` is a file for what it says on stderr."""
+    """A running harness. `log` is a file for its stderr."""
 
     def __init__(self, peer: str, workload: Any, warmup: int = 2, folder: Path = FOLDER, log: Any = None) -> None:
         self.peer, words = peer, command(peer, workload, warmup, folder)
-        # Under /tmp, for Ray's sockets there must have short names.
+        # In /tmp, because the paths of Ray's sockets must be short.
         self.scratch = tempfile.mkdtemp(prefix="peer", dir="/tmp")
         self.process = subprocess.Popen(
             words,
@@ -65,7 +65,7 @@ class Rival:
             stderr=log,
             text=True,
             env={**os.environ, **SETTINGS, "TMPDIR": self.scratch, "FLWR_HOME": self.scratch},
-            start_new_session=True,  # its process group holds all that it starts, Ray's servers too
+            start_new_session=True,  # its process group then includes all its children, such as Ray's servers
         )
         try:
             self.read("ready")
@@ -84,7 +84,7 @@ class Rival:
         return facts
 
     def run(self, rounds: int) -> list[dict[str, Any]]:
-        """For each round: `seconds`, the `clients` that trained and the local `steps` that they did together."""
+        """Per round: `seconds`, the number of `clients` that trained and the total of their local `steps`."""
         self.signal(signal.SIGCONT)
         self.process.stdin.write(f"go {rounds}\n")
         self.process.stdin.flush()
@@ -93,13 +93,13 @@ class Rival:
         return rows
 
     def pause(self) -> None:
-        """Stop it until the next rounds. Flower's simulation looks into every client's mailbox ten times a second
-        even while it waits: with 1000 clients 8% of a core, out of somebody else's rounds. pfl just sleeps."""
+        """Suspends the harness until the next rounds. Flower's simulation polls every client's mailbox ten times per
+        second even while it waits: with 1000 clients this takes 8% of a core from the other frameworks. pfl sleeps."""
         if self.peer == "flower":
             self.signal(signal.SIGSTOP)
 
     def finish(self) -> dict[str, Any]:
-        """End it well: `mean_change` of the weights, `loss_before`, `loss_after`."""
+        """Ends the harness. Returns `mean_change` of the weights, `loss_before` and `loss_after`."""
         self.signal(signal.SIGCONT)
         self.process.stdin.close()
         facts = self.read("done")
@@ -111,7 +111,7 @@ class Rival:
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
-        """End it now, and all that it has started."""
+        """Kills the harness and its child processes."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -128,7 +128,7 @@ class Rival:
 
 
 def main() -> None:
-    """python rivals.py WORKLOAD.npz...: three rounds of each in each peer, turn by turn."""
+    """python rivals.py WORKLOAD.npz...: three rounds of each workload in each peer, alternating."""
     for path in map(Path, sys.argv[1:]):
         with Rival("pfl", path) as pfl, Rival("flower", path) as flower:
             for _ in range(3):

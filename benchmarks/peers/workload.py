@@ -1,9 +1,9 @@
-"""One file a workload, read alike by fedsum and its peers.
+"""One file per workload, which fedsum and its peers read.
 
 python benchmarks/peers/workload.py FOLDER      # writes mnist.npz, cifar10.npz and pfl-cifar10.npz
 
-The images are drawn, not photographed: speed does not depend on what they show. Each is half noise, half its
-class's own picture, so that a model that really trains has a loss that really falls.
+Images are synthetic: speed does not depend on their content. Each image is half noise, half the picture of its class,
+so that the loss of a model that trains decreases.
 """
 
 import argparse
@@ -15,15 +15,15 @@ import numpy as np
 
 
 class Recipe(NamedTuple):
-    """What a client does: `steps` batches of `batch` at rate `lr`, drawn anew, or one pass in order if `epoch`."""
+    """A client's local work: `steps` random batches of `batch` samples at rate `lr`, or one ordered pass if `epoch`."""
 
     title: str
     parameters: int  # of its model, see models.py
     shape: tuple[int, ...]
     clients: int
-    size: int  # samples a client, on average
-    spread: int  # at most that many more or fewer
-    cohort: int  # clients a round
+    size: int  # samples per client, on average
+    spread: int  # largest deviation of a client's samples from `size`
+    cohort: int  # clients per round
     steps: int
     batch: int
     lr: float
@@ -42,7 +42,7 @@ class Workload:
     name: str
     images: np.ndarray  # uint8 [M, C, H, W]
     labels: np.ndarray  # int64 [M]
-    clients: list[np.ndarray]  # which samples each client holds
+    clients: list[np.ndarray]  # sample indices of each client
 
     @property
     def recipe(self) -> Recipe:

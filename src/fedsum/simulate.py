@@ -1,4 +1,4 @@
-"""The facade: the training core, and a run folder where one is asked for."""
+"""`fedsum.simulate`: the training core, with a run folder if one is given."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -45,20 +45,20 @@ def simulate(
     Args:
       task: what is trained, from `fedsum.tasks` or your own.
       algorithm: `FedSUM()`, another, or your own.
-      schedule: who takes part when; for as many clients as the task has.
-      folder: where to keep the run: its config, metrics, log, checkpoints and final model. A folder that holds
-        a run already goes on with it, if its settings are the same.
+      schedule: the active clients of each round; for as many clients as the task has.
+      folder: the run folder, for config, metrics, log, checkpoints and final model. If it already holds a run with
+        the same settings, that run is resumed.
       on_round: called after every round.
-      observers: told what happens in the run, in their order; see `fedsum.Observer`.
+      observers: notified of every event of the run, in order; see `fedsum.Observer`.
     """
-    given: dict[str, Any] = locals()
-    options = Options(**{option.name: given[option.name] for option in OPTIONS})
-    watching = [*observers, *([Callback(on_round)] if on_round else [])]
+    arguments: dict[str, Any] = locals()
+    options = Options(**{option.name: arguments[option.name] for option in OPTIONS})
+    all_observers = [*observers, *([Callback(on_round)] if on_round else [])]
     if folder is None:
-        history = train(task, algorithm, schedule, options, watching)
+        history = train(task, algorithm, schedule, options, all_observers)
     else:
         spec = RunSpec.of(task, algorithm, schedule, options)
-        history = train_in_folder(task, algorithm, schedule, options, folder, spec, watching)
+        history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers)
     if history.diverged is not None:
         warnings.warn(history.reason, stacklevel=2)
     return history

@@ -1,4 +1,4 @@
-"""Both do the same local work, K steps of SGD: one over fedsum's protocol, one as Flower's own FedAvg has it."""
+"""K steps of SGD over fedsum's protocol, and the same local work for Flower's own FedAvg."""
 
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict

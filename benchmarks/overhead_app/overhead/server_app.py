@@ -1,4 +1,4 @@
-"""Some rounds of one, some of the other, and again; the time of each round goes into a file."""
+"""Alternates between rounds of fedsum's FedAvg and of Flower's, and writes the time of each round to a file."""
 
 import json
 import time

@@ -28,7 +28,7 @@ def arithmetic(device: torch.device, precision: str, deterministic: bool) -> Ite
     with torch.cuda.device(device), flags:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         if deterministic:
-            os.environ[_WORKSPACE] = workspace or ":4096:8"  # cuBLAS needs it
+            os.environ[_WORKSPACE] = workspace or ":4096:8"  # cuBLAS requires it to be deterministic
             torch.use_deterministic_algorithms(True)
         try:
             yield

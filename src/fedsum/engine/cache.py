@@ -1,6 +1,6 @@
-"""What engines keep between runs of the same task: the task on its device, captured graphs and converted images.
+"""Caches between runs of the same task: the task on its device, captured graphs and converted images.
 
-All of it belongs to the caller's task and is freed with it. Nothing is stored in the task itself, so copies and pickles
+A cache belongs to the caller's task and is freed with it. Nothing is stored in the task itself, so copies and pickles
 of a task carry no caches.
 
 Graphs refer to the task on the device. Both are therefore stored under the caller's task: a weak dictionary from the
@@ -20,14 +20,14 @@ from ..tasks import BaseTask
 
 @dataclass(eq=False)
 class TaskCache:
-    """What engines keep of one task on one device."""
+    """The cache of one task on one device."""
 
     task: BaseTask
     """the task on the device"""
     graphs: dict[Hashable, Any] = field(default_factory=dict)
     """captured steps, by the options that are part of a graph"""
     image_sets: list[tuple[Tensor, Any]] = field(default_factory=list)
-    """inputs of a set, and the same images as kernels read them"""
+    """inputs of a set, and the same images in the kernels' layout"""
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class _Binding:
     device: torch.device
     dtype: torch.dtype
     attributes: dict[str, object]
-    """of the caller's task at that time; held, because the id of a freed object may be used again"""
+    """attributes of the caller's task at that time; references, because the id of a freed object may be reused"""
     cache: TaskCache
 
     def is_for(self, device: torch.device, dtype: torch.dtype, attributes: dict[str, object]) -> bool:
@@ -57,7 +57,7 @@ _CACHES: WeakKeyDictionary[BaseTask, ref[TaskCache]] = WeakKeyDictionary()
 def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
     """The task on that device and in that precision.
 
-    On CUDA a later call gives the same object, with its graphs, until an attribute of the task is replaced.
+    On CUDA a later call returns the same object, with its graphs, until an attribute of the task is replaced.
     A task whose `to` returns the task itself is not cached.
     """
     if device.type != "cuda":
@@ -70,7 +70,7 @@ def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype) -> Base
         if binding.is_for(device, dtype, attributes):
             return binding.cache.task
     bound = task.to(device, dtype)
-    if bound is not task:  # or its cache would keep the task alive
+    if bound is not task:  # otherwise the cache would keep the task alive
         cache = TaskCache(bound)
         bindings.append(_Binding(device, dtype, attributes, cache))
         _CACHES[bound] = ref(cache)
@@ -78,7 +78,7 @@ def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype) -> Base
 
 
 def cache_of(task: BaseTask) -> TaskCache:
-    """The cache of a task that `bound_task` gave. Any other task gets an empty one, which is not shared."""
+    """The cache of a task that `bound_task` returned. Any other task gets an empty cache, which is not shared."""
     try:
         reference = _CACHES.get(task)
     except TypeError:  # the task cannot be the key of a weak dictionary

@@ -1,4 +1,4 @@
-"""The engines by name, and the choice of "auto"."""
+"""The engines by name, and the engine that "auto" chooses."""
 
 import time
 from contextlib import suppress

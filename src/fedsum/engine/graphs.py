@@ -33,7 +33,7 @@ _SMALLEST = 4
 _PER_CHUNK = 2
 """cost of one more chunk, in clients: small chunks use the device less well"""
 _MEMORY_SHARE = 0.5
-"""of the free memory, for the activations of one chunk"""
+"""share of the free memory for the activations of one chunk"""
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +52,7 @@ def cover(clients: int, sizes: Sizes) -> Sizes:
 
 
 class GraphEngine:
-    """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of it start at once."""
+    """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of the task start at once."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size

@@ -17,7 +17,7 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
 
     G is accumulated: the difference of two models would suffer from cancellation.
     """
-    # In place, on a copy: for a large model, passes over its vector take a good part of the time.
+    # In place, on a copy: for a large model, reading and writing its vector takes a good part of the time.
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
     for batch in batches:
         g = gradient(x, batch)

@@ -18,11 +18,11 @@ from ..algorithms import LocalPlan
 from .loop import client_work
 
 Job = tuple[int, int, float, bool, int]
-"""client, round, step, whether there is a correction, and which of the two G to write"""
+"""client, round, step, whether there is a correction, and the index of the G to write"""
 
 
 def main(descriptor: int) -> None:
-    """Serves until the connection ends, even in the middle of a client: then the parent process has ended."""
+    """Serves jobs until the connection closes. Then the parent has ended, and a job in progress is abandoned."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     connection = Connection(descriptor)
@@ -32,11 +32,11 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
     connection.send(None)
     while True:
-        client, t, step, corrected, side = jobs.get()
+        client, t, step, corrected, index = jobs.get()
         try:
             plan = LocalPlan(start, step, correction if corrected else None)
             options = {name: settings[name] for name in ("seed", "K", "batch_size")}
-            G[side].copy_(client_work(settings["task"], plan, client, t, **options))
+            G[index].copy_(client_work(settings["task"], plan, client, t, **options))
             connection.send(None)
         except Exception:
             connection.send(traceback.format_exc())
@@ -51,7 +51,7 @@ def _listen(connection: Connection, jobs: "queue.SimpleQueue[Job]") -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Maps the tensors that the parent left in files, each of them once."""
+    """Memory-maps the tensors that the parent wrote to files, each file once."""
 
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)

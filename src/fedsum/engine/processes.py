@@ -1,8 +1,8 @@
 """The loop engine in several processes: on a CPU, two processes of one thread are faster than one of two threads.
 
-Workers are fresh interpreters. multiprocessing's spawn would run a script without a guard again, and cannot start from
-a notebook or standard input. The task is sent by cloudpickle, which includes classes and functions of `__main__`. Its
-large tensors and the vectors are shared through memory-mapped files.
+Workers are new interpreters. multiprocessing's spawn would run a script without a `__main__` guard a second time, and
+cannot start from a notebook or standard input. The task is sent by cloudpickle, which includes classes and functions of
+`__main__`. Its large tensors and the vectors are shared through memory-mapped files.
 """
 
 import errno
@@ -46,16 +46,16 @@ class WorkerEngine:
         self._workers: list[_Worker] = []
         settings = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}
         # Shared memory needs no disk, but containers often have little of it.
-        for place in ("/dev/shm", None) if os.path.isdir("/dev/shm") else (None,):
+        for directory in ("/dev/shm", None) if os.path.isdir("/dev/shm") else (None,):
             try:
-                self._start(settings, task.init(seed), workers or cores(), place)
+                self._start(settings, task.init(seed), workers or cores(), directory)
                 return
             except OSError as error:
-                if error.errno != errno.ENOSPC or place is None:
+                if error.errno != errno.ENOSPC or directory is None:
                     raise
 
-    def _start(self, settings: dict[str, Any], x0: Tensor, workers: int, place: str | None) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=place))
+    def _start(self, settings: dict[str, Any], x0: Tensor, workers: int, directory: str | None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="fedsum-", dir=directory))
         try:
             pickled = _pickled(settings, folder)
             for number in range(workers):
@@ -67,7 +67,7 @@ class WorkerEngine:
             self.close()
             raise
         finally:
-            # Every process has mapped the files by now. Without names they are freed with the last process.
+            # Every process has mapped the files by now. After this deletion they are freed with the last process.
             shutil.rmtree(folder)
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
@@ -87,10 +87,10 @@ class WorkerEngine:
         while busy:
             for connection in wait(list(busy)):
                 worker, row = busy.pop(connection)  # type: ignore[call-overload]
-                done = worker.answer()
+                client_G = worker.answer()
                 if waiting:
                     hand_out(worker)  # before the copy, so that the worker does not wait for it
-                G[row] = done
+                G[row] = client_G
         return G
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class _Worker:
 
     def __init__(self, settings: bytes, folder: Path, number: int, vectors: list[Tensor]) -> None:
         self.start, self.correction, *self.G = vectors
-        self.side = 0
+        self.G_index = 0
         ours, theirs = socket.socketpair()
         self.connection = Connection(ours.detach())
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -128,18 +128,18 @@ class _Worker:
         )
         theirs.close()
         d, dtype = len(self.start), self.start.dtype
-        vectors_at = [(str(folder / f"worker{number}-{role}"), d, dtype) for role in _ROLES]
+        vector_files = [(str(folder / f"worker{number}-{role}"), d, dtype) for role in _ROLES]
         self.connection.send_bytes(settings)
-        self.connection.send(vectors_at)
+        self.connection.send(vector_files)
 
     def ask(self, plan: LocalPlan, client: int, t: int, *, same_start: bool) -> None:
-        self.side = 1 - self.side
+        self.G_index = 1 - self.G_index
         if not same_start:
             self.start.copy_(plan.start)
         if plan.correction is not None:
             self.correction.copy_(plan.correction)
         with suppress(BrokenPipeError):  # a worker that ended is reported by `answer`
-            self.connection.send((client, t, plan.step, plan.correction is not None, self.side))
+            self.connection.send((client, t, plan.step, plan.correction is not None, self.G_index))
 
     def answer(self) -> Tensor:
         """Waits until the worker is done, and returns its G. The next client's G does not overwrite it."""
@@ -153,33 +153,33 @@ class _Worker:
             ) from None
         if error:
             raise RuntimeError(f"a worker process failed:\n{error}")
-        return self.G[self.side]
+        return self.G[self.G_index]
 
 
 def _pickled(settings: dict[str, Any], folder: Path) -> bytes:
-    """The settings as bytes; large tensors are written to files that every worker maps."""
+    """The settings as bytes. Large tensors are written to files, which every worker memory-maps."""
     import cloudpickle
 
     locations: dict[int, Any] = {}  # by id: tied weights, one tensor used twice, must stay one tensor
 
     class Sharing(cloudpickle.Pickler):  # type: ignore[misc]
-        def persistent_id(self, thing: object) -> object:
-            if not isinstance(thing, Tensor) or thing.nbytes < _SHARED_FROM:
+        def persistent_id(self, value: object) -> object:
+            if not isinstance(value, Tensor) or value.nbytes < _SHARED_FROM:
                 return None
-            if id(thing) not in locations:
+            if id(value) not in locations:
                 path = folder / f"tensor{len(locations)}"
-                _shared(path, thing.detach())
-                locations[id(thing)] = (str(path), tuple(thing.shape), thing.dtype, _trained(thing))
-            return locations[id(thing)]
+                _shared(path, value.detach())
+                locations[id(value)] = (str(path), tuple(value.shape), value.dtype, _trained(value))
+            return locations[id(value)]
 
     buffer = io.BytesIO()
     Sharing(buffer).dump(settings)
     return buffer.getvalue()
 
 
-def _trained(thing: Tensor) -> bool | None:
+def _trained(tensor: Tensor) -> bool | None:
     """True for a trained parameter, False for a frozen one, None for any other tensor."""
-    return thing.requires_grad if isinstance(thing, torch.nn.Parameter) else None
+    return tensor.requires_grad if isinstance(tensor, torch.nn.Parameter) else None
 
 
 def _shared(path: Path, values: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def cohort_steps(
 
 
 class BatchedEngine:
-    """Stacked clients on any device, in chunks, without compiler and graphs."""
+    """Stacked clients on any device, in chunks, without a compiler and without CUDA graphs."""
 
     def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size

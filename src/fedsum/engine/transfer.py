@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """A copy on the device. To CUDA it goes through pinned memory: a plain copy would wait for all earlier work."""
+    """A copy on the device; for CUDA through pinned memory, because a plain copy would wait for all earlier work."""
     if device.type != "cuda" or values.device == device:
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

@@ -14,8 +14,8 @@ from cryptography.x509.oid import NameOID
 from ..base.checks import InputError, integer
 from ..base.files import written_whole
 
-# Not by trustme: its authority is valid until the year 3000, its certificates may also sign code and authenticate
-# clients, and it refuses host names with an underscore, which container networks use.
+# Not made with trustme: its authority is valid until the year 3000, its certificates may also sign code and
+# authenticate clients, and it refuses host names with an underscore, which container networks use.
 _VALID_DAYS = 365
 
 

@@ -32,7 +32,7 @@ class StateVersion:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """(epoch, step): a later version has a larger one."""
+        """(epoch, step): a later version has a larger stamp."""
         return self.epoch, self.step
 
 
@@ -40,7 +40,7 @@ class StateVersion:
 class ClientVersions:
     """The versions that a client has saved.
 
-    `merged` is known to be merged. `pending` was sent, and the next order says whether it was merged.
+    The server has merged `merged`. `pending` was sent, and the next order tells whether it was merged.
     """
 
     merged: StateVersion | None = None
@@ -60,10 +60,10 @@ class ClientVersions:
 
 
 class ClientStore:
-    """Saves a client's versions as two files in a folder per job and client. A returned write is on the disk."""
+    """Saves a client's versions as two files in a folder per job and client. When a write returns, it is on disk."""
 
     def __init__(self, folder: str | Path, job: str, client: int) -> None:
-        # The job's name comes over the network; it must not lead out of the folder.
+        # The job's name comes over the network, so it must not point outside the folder.
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", job):
             raise InputError("job", job, "letters, digits, dots, hyphens and underscores, 64 at most")
         self.folder = Path(folder) / job / f"client-{client}"
@@ -73,7 +73,7 @@ class ClientStore:
         return ClientVersions(_read(self.folder / _MERGED), _read(self.folder / _PENDING))
 
     def save(self, version: StateVersion) -> bool:
-        """Makes `version` the pending one. If it was computed from the previous pending version, that one was merged.
+        """Saves `version` as pending. The previous pending version becomes the merged one if `version` builds on it.
 
         Returns False and changes nothing if another process has saved a later version in the meantime.
         """
@@ -91,7 +91,7 @@ class ClientStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # A client app outlives the SuperNode that started it, so two may be at work for one client.
+        # A client app outlives the SuperNode that started it, so two client apps may run for the same client.
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -45,7 +45,7 @@ def client_app(
         client = order.step_id.client
         own_id = _client_id(context, default=client)
         if own_id != client:
-            raise InputError("client-id", own_id, f"the server takes this SuperNode for client {client}")
+            raise InputError("client-id", own_id, f"the server sent an order for client {client}")
         chosen = algorithm or configured_algorithm(context.run_config)
         folder = context.node_config.get("state") or Path.home() / ".fedsum" / "state"
         store = ClientStore(str(folder), order.step_id.job, client)

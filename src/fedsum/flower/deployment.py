@@ -1,4 +1,4 @@
-"""The settings of a deployment: a RunSpec, and what a deployment adds.
+"""The settings of a deployment: a RunSpec, and the settings that only a deployment has.
 
 They are read from [tool.flwr.app.config] in the app's pyproject.toml and from `flwr run --run-config`. Names are those
 of a run's settings, with hyphens for underscores.
@@ -18,7 +18,7 @@ from ..training import OPTIONS, Options, Rate
 from .merge_rules import MergeRules
 
 ONLINE = "online"
-"""the schedule's name if there is none: all clients that are online take part"""
+"""the schedule's name if none is given: all clients that are online take part"""
 USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed", "eval_every", "eval_last")
 """options of a run that a deployment uses"""
 _TABLES = ("algorithm", "schedule", "eta_l")
@@ -34,7 +34,7 @@ def _setting(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Everything that the server app is told."""
+    """All settings of the server app."""
 
     spec: RunSpec
     rules: MergeRules
@@ -56,14 +56,14 @@ class Deployment:
         Called on the server only: a trace that the schedule names is on the server's machine.
         """
         table = _nested(config)
-        own = {name: table.pop(name) for name in _OWN if name in table}
+        own_settings = {name: table.pop(name) for name in _OWN_SETTINGS if name in table}
         rules = MergeRules(**{name: table.pop(name) for name in _RULES if name in table})
         n = integer("clients", table.pop("clients", None), low=1)
         algorithm = parse_algorithm(table.pop("algorithm"))
-        schedule = _schedule(table.pop("schedule", {}), n)
-        spec = RunSpec(TaskSpec("flower", {"clients": n}), algorithm, schedule, Options.parse(table))
-        made = None if schedule.name == ONLINE else schedule.make(n)
-        return cls(spec, rules, made, **own)
+        schedule_spec = _schedule_spec(table.pop("schedule", {}), n)
+        spec = RunSpec(TaskSpec("flower", {"clients": n}), algorithm, schedule_spec, Options.parse(table))
+        schedule = None if schedule_spec.name == ONLINE else schedule_spec.make(n)
+        return cls(spec, rules, schedule, **own_settings)
 
     @property
     def clients(self) -> int:
@@ -71,7 +71,7 @@ class Deployment:
         return int(self.spec.task.fields["clients"])
 
     def replaced(self, algorithm: Algorithm | None, schedule: Schedule | None, eta_l: Rate | None) -> "Deployment":
-        """This deployment with what the app gives as objects instead of settings."""
+        """This deployment with the Python objects that the app gives instead of settings."""
         spec = self.spec
         if eta_l is not None:
             spec = replace(spec, options=replace(spec.options, eta_l=eta_l))
@@ -79,64 +79,64 @@ class Deployment:
             spec = replace(spec, algorithm=algorithm, algorithm_table=None)
         if schedule is None:
             return replace(self, spec=spec)
-        described = ScheduleSpec.of(schedule, spec.options.rounds, spec.options.seed)
-        return replace(self, spec=replace(spec, schedule=described), schedule=schedule)
+        schedule_spec = ScheduleSpec.of(schedule, spec.options.rounds, spec.options.seed)
+        return replace(self, spec=replace(spec, schedule=schedule_spec), schedule=schedule)
 
     def dump(self) -> Table:
-        """For config.toml: the settings of the run, and a table of the deployment's own."""
+        """For config.toml: the settings of the run, and a table of the settings that only a deployment has."""
         unused = [option.name for option in OPTIONS if option.name not in USED_OPTIONS]
         run = {key: value for key, value in self.spec.dump().items() if key not in unused}
         return {**run, DEPLOYMENT: {"deadline": self.deadline, **dataclasses.asdict(self.rules)}}
 
 
-_OWN = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
-SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *_OWN)
+_OWN_SETTINGS = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
+SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *_OWN_SETTINGS)
 
 
 def setting_rows() -> list[dict[str, str]]:
-    """One row per setting, from where the settings are defined; the table of the documentation too."""
+    """One row per setting, for `fedsum flower settings` and the documentation's table."""
     options = [option for option in OPTIONS if option.name in USED_OPTIONS]
-    own = [setting for setting in fields(Deployment) if setting.metadata]
+    own_settings = [setting for setting in fields(Deployment) if setting.metadata]
     rows = [
         {"name": "clients", "default": "required", "doc": "N, all clients, online or not; it stays fixed"},
         {"name": "[algorithm]", "default": "FedSUM", "doc": "name, and its fields beside it"},
         {"name": "[schedule]", "default": "", "doc": "name, and its fields beside it; none: all clients online"},
     ]
-    for setting in (*options, *fields(MergeRules), *own):
+    for setting in (*options, *fields(MergeRules), *own_settings):
         default = "required" if setting.default is dataclasses.MISSING else str(setting.default)
         rows.append({"name": setting.name.replace("_", "-"), "default": default, "doc": setting.metadata["doc"]})
     return rows
 
 
 def configured_algorithm(config: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that the configuration names: all that a client needs of it."""
+    """The algorithm that the configuration names. A client needs no other setting."""
     return parse_algorithm(_nested(config)["algorithm"])
 
 
-def _schedule(table: Mapping[str, Any], n: int) -> ScheduleSpec:
+def _schedule_spec(table: Mapping[str, Any], n: int) -> ScheduleSpec:
     if not table.get("name"):
         return ScheduleSpec(ONLINE, {}, n)
-    if str(table["name"]).lower() == "trace":  # all clients of the deployment, also those that the trace never names
+    if str(table["name"]).lower() == "trace":  # clients of the deployment may be missing from the trace
         table = {"clients": n, **table}
     return ScheduleSpec.parse(table, n)
 
 
 def _nested(config: Mapping[str, Any]) -> Table:
-    """Flower's flat keys as tables, with underscores for hyphens; tables of the app are left out."""
+    """Flower's flat keys as tables, with underscores for hyphens. The app's own tables are left out."""
     table: Table = {}
     for key, value in config.items():
-        above, dot, name = (part.replace("-", "_") for part in key.partition("."))
-        if not dot and above in SETTINGS:
-            table[above] = value
-        elif dot and above in _TABLES:
-            fields = table.setdefault(above, {})
+        head, dot, name = (part.replace("-", "_") for part in key.partition("."))
+        if not dot and head in SETTINGS:
+            table[head] = value
+        elif dot and head in _TABLES:
+            fields = table.setdefault(head, {})
             if not isinstance(fields, dict):
-                raise InputError(key, value, f"{above.replace('_', '-')} is a number already; use one or the other")
-            if value != "":  # Flower knows no missing value
+                raise InputError(key, value, f"{head.replace('_', '-')} is also given as a number; remove one")
+            if value != "":  # Flower has no null value
                 fields[name] = value
         elif not dot:
-            known = [setting.replace("_", "-") for setting in SETTINGS]
-            raise InputError(key, value, f"no such setting; {nearest(key, known)}")
+            settings = [setting.replace("_", "-") for setting in SETTINGS]
+            raise InputError(key, value, f"no such setting; {nearest(key, settings)}")
     for name in ("clients", "rounds", "local_steps", "eta_l"):
         if name not in table:
             raise InputError(name.replace("_", "-"), None, "is required in [tool.flwr.app.config]")

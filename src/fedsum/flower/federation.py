@@ -41,7 +41,7 @@ class Federation(Strategy):
       journal: the run folder.
       schedule: the active clients of each round; None: all clients that are online.
       keys: the client of each SuperNode's public key. None without authentication: SuperNodes name their client.
-      on_round: called after each round that was merged, when its checkpoint is written.
+      on_round: called after each merged round, when its checkpoint is written.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Federation(Strategy):
         """Trains until all rounds are done, including those of earlier runs in the same folder.
 
         Args:
-          grid: Flower's.
+          grid: Flower's grid, which delivers the messages.
           initial_arrays: not used; the ledger has x^(0).
           num_rounds: T; default: the `rounds` of the ledger's options.
           timeout: the deadline of a round, in seconds; its messages expire then.
@@ -111,7 +111,7 @@ class Federation(Strategy):
         return result
 
     def _resume_or_begin(self, options: Options) -> None:
-        """Restores the state from the checkpoint in the folder, or writes the first one."""
+        """Restores the state from the checkpoint in the folder, or writes the first checkpoint."""
         if not self.journal.resume(self.ledger):
             self._log(
                 f"job {self.ledger.state.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients,"
@@ -162,7 +162,7 @@ class Federation(Strategy):
         """Sends orders and receives replies until the round can be closed. Returns how many clients were asked."""
         ledger = self.ledger
         asked: set[int] = set()
-        while scheduled != []:  # an empty round sends nothing; some algorithms use it
+        while scheduled != []:  # a round without clients sends nothing, but is merged: some algorithms change x in it
             online = self.roster.online(grid)
             identifying = not asked and not self.roster.complete and mailbox.seconds_left > self.deadline / 2
             # Clients that come online after the round began are asked only if replies are missing.
@@ -184,7 +184,7 @@ class Federation(Strategy):
         return len(asked)
 
     def _send_farewells(self, grid: Grid, outcome: RoundOutcome, mailbox: Mailbox) -> None:
-        """Sends the message after the merge, if the algorithm has one. A client that misses it counts as absent."""
+        """Sends the algorithm's message after the merge, if it has one. A client that misses it counts as absent."""
         farewells = {client: self.ledger.farewell(client) for client in outcome.merged}
         orders = {client: order for client, order in farewells.items() if order}
         if not orders:
@@ -203,7 +203,7 @@ class Federation(Strategy):
         self.journal.save(self.ledger, ())
 
     def _receive(self, client: int, message: FlowerMessage, take: Callable[[Any], str | None]) -> None:
-        """Reads a reply and hands it to the ledger by `take`, which returns the reason of a refusal."""
+        """Reads a reply and passes it to `take`, a method of the ledger that returns the reason if it refuses."""
         t = self.ledger.state.t
         if message.has_error() and message.error.code in _EXPIRED:
             return self._warn_silent(client)
@@ -217,7 +217,7 @@ class Federation(Strategy):
             return self._warn(f"round {t}: client {client} replied as client {reply.step_id.client}: refused")
         refusal = take(reply)
         if refusal:
-            self._warn(f"round {t}: client {client} refused: {refusal}")
+            self._warn(f"round {t}: client {client}'s reply refused: {refusal}")
         return None
 
     def _evaluate(self, evaluate_fn: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
@@ -267,5 +267,5 @@ class Federation(Strategy):
 
 
 def _plain(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as Python's own floats, which the metrics file needs: np.float64 is a float with another repr."""
+    """Metrics with Python floats, because the metrics file holds their repr and np.float64 has another one."""
     return {name: float(value) if isinstance(value, float) else value for name, value in evaluation.items()}

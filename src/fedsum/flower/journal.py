@@ -22,21 +22,21 @@ from .server_state import ServerState
 
 PARTICIPATION, CLIENTS = "participation.csv", "clients"
 LOCK_PATIENCE = 15.0
-"""seconds that a server app which was just killed may take to release its folder"""
+"""seconds to wait for the folder's lock: a server app that was just killed may still hold it"""
 _FORMAT = 2
-"""of the checkpoint; it grows when an older version of fedsum cannot be resumed"""
+"""version of the checkpoint format; increased when older checkpoints cannot be resumed"""
 
 
-# What may change when a run is resumed: none of it touches the rounds that are done or the clients' states.
+# Settings that may change when a run is resumed: they affect neither finished rounds nor client states.
 _FREE = ("rounds", "schedule", "eval_every", "eval_last", *(f"{DEPLOYMENT}.{name}" for name in FREE_RULES))
 
 
 class Journal:
     """A run folder that one server app at a time writes to. A run can be resumed after a kill at any instant.
 
-    The state is in the checkpoint; the table and the rows of each client are in a file per client, so that a checkpoint
-    costs as much as the clients that took part. metrics.csv and participation.csv are outputs: on resume, rows that are
-    newer than the checkpoint are removed, and nothing is read from them.
+    The state is in the checkpoint. The table and the rows of each client are in a file per client, so that the cost of
+    a checkpoint is proportional to the clients that took part. metrics.csv and participation.csv are outputs: on
+    resume, rows that are newer than the checkpoint are removed, and nothing is read from them.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -57,12 +57,13 @@ class Journal:
         if header.get("format") != _FORMAT:
             raise InputError("folder", str(self.folder), "holds a checkpoint of another fedsum version")
         for field, value in _identity(ledger).items():
-            if header["identity"][field] != value:
-                raise InputError("folder", str(self.folder), f"holds a run with {field} {header['identity'][field]!r}")
+            saved = header["identity"][field]
+            if saved != value:
+                raise InputError("folder", str(self.folder), f"holds a run with {field} {saved!r}, not {value!r}")
         self._client_files = {int(client): name for client, name in header["files"].items()}
         clients = {client: _load(self.folder / CLIENTS / name) for client, name in self._client_files.items()}
         ledger.state = state = ServerState.restored(_load(path), header["state"], clients)
-        for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves others
+        for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves unused files
             if file_path.name not in self._client_files.values():
                 file_path.unlink()
         truncate_after(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
@@ -70,7 +71,7 @@ class Journal:
         return True
 
     def save(self, ledger: Ledger, changed: Collection[int]) -> None:
-        """Writes a checkpoint, which is on the disk on return. `changed`: the clients merged since the last one."""
+        """Writes a checkpoint, which is on disk on return. `changed`: clients merged since the last checkpoint."""
         state = ledger.state
         (self.folder / CLIENTS).mkdir(exist_ok=True)
         old_files = set(self._client_files.values())
@@ -83,7 +84,7 @@ class Journal:
                 self._client_files[client] = f"{client}-{state.epoch}-{state.t}.safetensors"
                 with written_whole(self.folder / CLIENTS / self._client_files[client]) as part:
                     save_file(_copies(tensors), part)
-        for name in (METRICS, PARTICIPATION):  # no checkpoint counts rows that are not on the disk
+        for name in (METRICS, PARTICIPATION):  # rows must be on disk before a checkpoint counts them
             if (self.folder / name).exists():
                 flush(self.folder / name)
         header = {
@@ -106,14 +107,14 @@ class Journal:
             csv.writer(file, lineterminator="\n").writerows([*header, *rows])
 
     def claim(self, config: Table) -> None:
-        """Begins a run with this config here, or makes sure that the run here has the same."""
+        """Begins a run with this config in the folder, or checks that the folder's run has the same config."""
         import flwr
 
         self._run.claim(config, torch.device("cpu"), free=_FREE, more={"flwr": flwr.__version__})
 
 
 def _identity(ledger: Ledger) -> dict[str, Any]:
-    """What a resumed run must have in common with the run in the folder."""
+    """The properties that a resumed run and the run in the folder must share."""
     start = ledger.state.start
     return {
         "algorithm": dump_algorithm(ledger.algorithm, rounds=1),

@@ -1,4 +1,4 @@
-"""The server's side of the protocol: what it knows of each client, and what it merges."""
+"""The server's side of the protocol: orders to clients, their replies, and the merge."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from .server_state import ServerState
 from .uplink_validator import UplinkValidator, norm
 
 _MAX_LOSSES = 3
-"""how often a client may lose its state before it is excluded: with 'reset', each loss resets all other clients"""
+"""losses of its state after which a client is excluded: with 'reset', each loss resets all other clients"""
 _MAX_EPOCHS = 2**31
 
 
@@ -35,7 +35,7 @@ class RoundOutcome:
 
 
 class Ledger:
-    """Makes orders, receives replies and merges them. Knows no networks, clocks or files.
+    """Makes orders, receives replies and merges them. Uses no network, clock or file.
 
     Args:
       algorithm: the algorithm.
@@ -59,7 +59,7 @@ class Ledger:
         self._awaiting_farewell: set[int] = set()
 
     def record(self, t: int) -> Round:
-        """What everyone knows in round t. Rates are those of round t; the record's t counts from the epoch's first."""
+        """The record of round t. Its rates are those of round t; its `t` counts from the first round of the epoch."""
         return replace(self.options.record(t, self.n), t=t - self.state.first_round)
 
     def eligible(self, client: int) -> bool:
@@ -74,13 +74,13 @@ class Ledger:
         return Order(step_id, self._terms(now), self.algorithm.downlink(state.server, now), start)
 
     def receive(self, reply: Reply) -> str | None:
-        """Takes a reply of the current round. Returns the reason if it is refused."""
+        """Accepts a reply of the current round, or returns the reason why it is refused."""
         step_id = reply.step_id
         client = step_id.client
         if step_id != self._step_id(client):
-            return "replies to another order"
+            return "answers another order"
         if client in self._accepted or client in self._lost or client in self._ahead:
-            return "has already replied"
+            return "is not the client's first in this round"
         if reply.status != "done" and not stateful(self.algorithm):
             return f"reports {reply.status!r}, but clients of this algorithm have no state"
         if reply.status == "ahead":
@@ -126,7 +126,7 @@ class Ledger:
             self._reset(self.state.epoch)
             return RoundOutcome((), False, f"client {lost[0]} has lost its state")
         for client in lost:
-            # Its merged uplinks stay in the table, and are subtracted when it is merged again.
+            # Its merged uplinks stay in the table and are subtracted when the client is merged again.
             del self.state.last[client]
         if len(accepted) < self.needed(scheduled):
             return RoundOutcome((), False)
@@ -147,14 +147,14 @@ class Ledger:
         return Order(step_id, self._terms(now), self.algorithm.farewell(state.server, now))
 
     def confirm_farewell(self, reply: Reply) -> str | None:
-        """Takes the reply to a farewell. Returns the reason if it is refused.
+        """Accepts the reply to a farewell, or returns the reason why it is refused.
 
         Without a confirmation, the server still expects the client's state before the farewell.
         """
         step_id = reply.step_id
         order = self.farewell(step_id.client)
         if order is None or step_id != order.step_id or reply.status != "done":
-            return "replies to another order"
+            return "answers another order"
         self.state.last[step_id.client] = step_id.step
         self._awaiting_farewell.remove(step_id.client)
         return None

@@ -16,9 +16,9 @@ class Mailbox:
     """Sends the orders of a round, collects the replies until its deadline, and counts the traffic.
 
     Args:
-      grid: Flower's.
-      state: its `sent` is increased by every message.
-      deadline: on the clock of time.monotonic(); messages expire then.
+      grid: Flower's grid, which delivers the messages.
+      state: the server state, whose `sent` counts every message.
+      deadline: a time of time.monotonic(); messages expire then.
     """
 
     def __init__(self, grid: Grid, state: ServerState, deadline: float) -> None:

@@ -1,4 +1,4 @@
-"""The rules of merging that only a deployment needs: replies may be missing, states lost, uplinks too large."""
+"""Rules of merging, for deployments: replies may be missing, states lost, uplinks too large."""
 
 from dataclasses import dataclass, field
 from typing import Literal

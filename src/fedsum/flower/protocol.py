@@ -35,7 +35,7 @@ class StepId:
     job: str
     """the training; it may span several Flower runs"""
     epoch: int
-    """grows whenever all clients' states are reset"""
+    """increases whenever all clients' states are reset"""
     step: int
     """2t for the work of round t, 2t + 1 for the message after its merge"""
     last: int
@@ -55,7 +55,7 @@ class StepId:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a client must know to compute its result, besides vectors."""
+    """The settings that a client needs to compute its result."""
 
     now: Round
     """its t counts from the first round of the epoch, when all states were new"""
@@ -67,7 +67,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Order:
-    """What the server asks of a client."""
+    """A request from the server to a client."""
 
     step_id: StepId
     terms: Terms
@@ -78,7 +78,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the client answers."""
+    """A client's answer to an order."""
 
     step_id: StepId
     status: Status

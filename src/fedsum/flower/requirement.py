@@ -8,6 +8,6 @@ INSTALL = "pip install 'fedsum[flower]'"
 
 
 def require_flower() -> None:
-    """Refuses to go on without Flower, in one line."""
+    """Raises an InputError if Flower is not installed."""
     if find_spec("flwr") is None:
         raise InputError("flower", "not installed", INSTALL)

@@ -1,4 +1,4 @@
-"""Which SuperNode is which client."""
+"""The SuperNode of each client."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ class Roster:
 
     Args:
       n: N.
-      keys: the client of each public key (PEM). None without authentication: then client ids are believed.
+      keys: the client of each public key (PEM). None without authentication: then client ids are not verified.
       warn: called with each warning.
-      patience: seconds that a SuperNode has to answer.
+      patience: seconds that a SuperNode has to reply with its client id.
     """
 
     def __init__(self, n: int, keys: Mapping[bytes, int] | None, warn: Callable[[str], None], patience: float) -> None:
@@ -47,7 +47,7 @@ class Roster:
 
     @property
     def complete(self) -> bool:
-        """Whether no SuperNode still has to answer which client it is."""
+        """Whether every SuperNode that was asked for its client id has replied or timed out."""
         return not self._questions
 
     def _identify_by_key(self, node: NodeInfo) -> None:
@@ -85,4 +85,6 @@ class Roster:
                 client = None
             self._clients[node] = client
         now = time.monotonic()
-        self._questions = {question: asked for question, asked in self._questions.items() if asked[1] > now}
+        self._questions = {
+            message_id: (node, deadline) for message_id, (node, deadline) in self._questions.items() if deadline > now
+        }

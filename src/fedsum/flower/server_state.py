@@ -25,7 +25,7 @@ class ServerState:
     job: str = field(default_factory=lambda: secrets.token_hex(8))
     """names the training, on the server and on every client"""
     epoch: int = 0
-    """grows whenever all client states are reset"""
+    """increases whenever all client states are reset"""
     first_round: int = 0
     """the first round of the epoch"""
     t: int = 0

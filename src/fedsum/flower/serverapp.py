@@ -19,7 +19,7 @@ from .wire import to_vectors
 
 
 class ServerTask(Protocol):
-    """What the server needs of a task. Every `fedsum.tasks.BaseTask` has it."""
+    """The part of a task that the server needs. Every `fedsum.tasks.BaseTask` has it."""
 
     def init(self, seed: int) -> Tensor:
         """x^(0), a flat vector."""
@@ -41,11 +41,11 @@ def server_app(
     """A ServerApp for `flwr run`.
 
     Args:
-      task: `task(N)` returns what the server needs: x^(0) and an evaluation.
+      task: `task(N)` returns a ServerTask for N clients.
       algorithm: default: the algorithm that the app's configuration names.
       schedule: the active clients of each round; default: the configuration's, or all clients that are online.
       eta_l: local learning rate as a function of the round; default: the configuration's.
-      on_round: called after each round that was merged.
+      on_round: called after each merged round.
     """
     app = ServerApp()
 

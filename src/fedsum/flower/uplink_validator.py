@@ -8,9 +8,9 @@ from statistics import median
 from ..algorithms import Message
 
 _REMEMBERED = 101
-"""recent norms that are remembered"""
+"""recent norms that are stored"""
 _FEWEST = 5
-"""recent norms needed before a norm can be called too large"""
+"""recent norms needed before the limit applies"""
 
 
 class RecentNorms:
@@ -21,7 +21,7 @@ class RecentNorms:
         self.later = deque(later, maxlen=_REMEMBERED)
 
     def lists(self) -> dict[str, list[float]]:
-        """The arguments that make an equal object."""
+        """The arguments of an equal object."""
         return {"first": list(self.first), "later": list(self.later)}
 
 

@@ -19,7 +19,7 @@ _PANEL = (3.3, 2.5)
 
 
 def setting_table(runs: Sequence[Run]) -> pd.DataFrame | None:
-    """The table of `final`, with two more columns: the `name` and the `value` of the setting.
+    """The table of `final_table`, with two more columns: the `name` and the `value` of the setting.
 
     None unless the runs of an algorithm differ in exactly one number.
     """
@@ -36,7 +36,7 @@ def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test
     marks a setting whose runs all diverged.
 
     Args:
-      table: from `settings`.
+      table: from `setting_table`.
       y: the metrics.
       title: the figure's title, above all panels.
     """

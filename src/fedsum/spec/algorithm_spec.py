@@ -1,4 +1,4 @@
-"""Algorithms as a file says them."""
+"""Algorithms in settings files."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,26 +27,26 @@ def parse_algorithm(table: Any) -> Algorithm:
 
 
 def dump_algorithm(algorithm: Algorithm, rounds: int) -> Table:
-    """In types that TOML has; a field that is a function of the round by its values over so many rounds."""
+    """A table of TOML types; a field that is a function of the round becomes its values over `rounds` rounds."""
     cls = type(algorithm)
     name = cls.__name__ if ALGORITHMS.get(cls.__name__) is cls else import_path(cls)
     return {"name": name, **object_fields(algorithm, rounds)}
 
 
 def own_algorithm_table(table: Any) -> Table | None:
-    """What a file says of an algorithm of the user's own, with the absolute path of its file."""
+    """The table of a user's own algorithm, with the absolute path of its file; None for an algorithm of fedsum."""
     name, fields = split("algorithm", table)
     return {"name": absolute(name), **fields} if ":" in name else None
 
 
 def function_or_value(field: str, value: Any) -> Any:
-    """A table with a name stands for a function of the round, as for a learning rate."""
+    """A table with a name becomes a function of the round, as for a learning rate; other values are unchanged."""
     return parse_rate(value, field) if isinstance(value, Mapping) else value
 
 
-def object_fields(thing: Any, rounds: int) -> Table:
-    """The fields of a dataclass, or the attributes of another object, in types that TOML has."""
-    if not dataclasses.is_dataclass(thing):
-        return dict(plain(vars(thing), rounds))
-    values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
+def object_fields(source: Any, rounds: int) -> Table:
+    """The fields of a dataclass, or the attributes of another object, as TOML types."""
+    if not dataclasses.is_dataclass(source):
+        return dict(plain(vars(source), rounds))
+    values = {field.name: getattr(source, field.name) for field in dataclasses.fields(source) if field.init}
     return dict(plain(values, rounds))

@@ -1,4 +1,4 @@
-"""One spelling per name, however a file spells it."""
+"""Display names: one spelling per name, whatever a file's spelling."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ from .task_spec import TASKS
 
 
 def display_name(part: str, name: str) -> str:
-    """What a task, an algorithm or a schedule is called in folder names and tables; other names stay as they are.
+    """The name of a task, an algorithm or a schedule in folder names and tables; unknown names are unchanged.
 
     >>> display_name("algorithm", "fedsumcr"), display_name("schedule", "uniform"), display_name("task", "CIFAR-10")
     ('FedSUM-CR', 'Uniform', 'cifar10')
     """
     registries: dict[str, Mapping[str, object]]
     registries = {"task": TASKS, "algorithm": ALGORITHMS, "schedule": NAMED_SCHEDULES}
-    known = registered(registries.get(part, {}), name)
-    if known is None:
+    spelling = registered(registries.get(part, {}), name)
+    if spelling is None:
         return name
-    return ALGORITHMS[known].label if part == "algorithm" else known
+    return ALGORITHMS[spelling].label if part == "algorithm" else spelling

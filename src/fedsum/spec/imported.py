@@ -1,4 +1,4 @@
-"""Objects of the user's own: `file.py:thing` or `package.module:thing`."""
+"""Users' own classes and functions: `file.py:name` or `package.module:name`."""
 
 import hashlib
 import importlib
@@ -13,17 +13,17 @@ from typing import Any
 from ..base.checks import InputError, nearest
 
 _FILES: dict[str, str] = {}
-"""file of each module that was imported from a path"""
+"""the file of each module that was imported from a path"""
 
 
 def imported(kind: str, name: str) -> Callable[..., Any]:
-    """The class or function that `file.py:thing` or `package.module:thing` names."""
-    where, _, thing = name.partition(":")
+    """The class or function that `file.py:name` or `package.module:name` names."""
+    where, _, attribute = name.partition(":")
     try:
         module = _from_file(Path(where).resolve()) if where.endswith(".py") else importlib.import_module(where)
-        target = getattr(module, thing)
+        target = getattr(module, attribute)
     except (ImportError, OSError, AttributeError, ValueError, SyntaxError) as error:
-        raise InputError(kind, name, f"file.py:thing or module:thing that can be imported ({error})") from error
+        raise InputError(kind, name, f"file.py:name or module:name that can be imported ({error})") from error
     if not callable(target):
         raise InputError(kind, name, f"a class or a function, not {type(target).__name__}")
     return target  # type: ignore[no-any-return]
@@ -35,9 +35,9 @@ def import_path(cls: type) -> str:
 
 
 def absolute(name: str) -> str:
-    """`file.py:thing` with the file's absolute path: a run may be resumed from another folder."""
-    where, _, thing = name.partition(":")
-    return f"{Path(where).resolve()}:{thing}" if where.endswith(".py") else name
+    """`file.py:name` with the file's absolute path, because a run may be resumed from another folder."""
+    where, _, attribute = name.partition(":")
+    return f"{Path(where).resolve()}:{attribute}" if where.endswith(".py") else name
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -61,16 +61,16 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def check_arguments(what: str, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Refuses, by name, an argument that `make` does not take or one that it needs."""
+    """Raises an InputError that names the unknown or missing argument of `make`."""
     try:
-        known = inspect.signature(make).parameters
+        parameters = inspect.signature(make).parameters
     except ValueError:  # some built-in classes have no signature
         return
-    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-    for given, value in arguments.items():
-        if given not in known and not takes_any:
-            raise InputError(f"{what}: {given}", value, f"no such field; {nearest(given, known)}")
-    for parameter in known.values():
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name, value in arguments.items():
+        if name not in parameters and not takes_any:
+            raise InputError(f"{what}: {name}", value, f"no such field; {nearest(name, parameters)}")
+    for parameter in parameters.values():
         optional = parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         if parameter.default is parameter.empty and parameter.name not in arguments and not optional:
             raise InputError(f"{what}: {parameter.name}", None, "is required")

@@ -1,4 +1,4 @@
-"""One run's settings: parsed once, passed on as an object, dumped into the run's folder."""
+"""The settings of one run: parsed once, passed on as an object, dumped into the run folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ PARTS = {
     "schedule": "who takes part: Uniform, ..., Trace with a path, or file.py:class; n is the task's",
 }
 ENVIRONMENT = "environment"
-"""the table of a run's folder with versions, device and command: no setting"""
+"""the table of config.toml with versions, device and command; not a setting"""
 DEPLOYMENT = "deployment"
-"""the table of a deployed run's folder with what a deployment adds"""
+"""the table of config.toml with the settings that only a deployment has"""
 SETTINGS = (*PARTS, *(option.name for option in OPTIONS))
 
 
@@ -41,13 +41,13 @@ class RunSpec:
     schedule: ScheduleSpec
     options: Options
     algorithm_table: Table | None = field(default=None, compare=False)
-    """what the file says of an algorithm of the user's own, which may come from a function; None: class and fields"""
+    """the file's table for a user's own algorithm, which a function may have made; None: dump class and fields"""
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "RunSpec":
-        """From a table as a file holds it; `dump` is the inverse."""
+        """From a table of settings; `dump` is the inverse."""
         if DEPLOYMENT in table:
-            raise InputError("task", "flower", "the settings of a deployed run: go on with `flwr run`")
+            raise InputError("task", "flower", "these are settings of a deployed run; resume it with `flwr run`")
         for key, value in table.items():
             if key not in (*SETTINGS, ENVIRONMENT):
                 raise InputError(key, value, f"no such setting; {nearest(key, SETTINGS)}")
@@ -62,12 +62,12 @@ class RunSpec:
 
     @classmethod
     def of(cls, task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> "RunSpec":
-        """Of objects that were made in Python: what their run's folder records and compares."""
-        described = ScheduleSpec.of(schedule, options.rounds, options.seed)
-        return cls(TaskSpec.of(task), algorithm, described, options)
+        """From Python objects. The run folder records this spec, and a resume compares it."""
+        schedule_spec = ScheduleSpec.of(schedule, options.rounds, options.seed)
+        return cls(TaskSpec.of(task), algorithm, schedule_spec, options)
 
     def dump(self) -> Table:
-        """In types that TOML has."""
+        """A table of TOML types."""
         return {
             **self.options.dump(),
             "task": self.task.dump(),
@@ -76,5 +76,5 @@ class RunSpec:
         }
 
     def with_clients(self, n: int) -> "RunSpec":
-        """This spec, complete with the number of clients that its task turned out to have."""
+        """This spec with the number of clients of its task, once the task is made."""
         return replace(self, schedule=self.schedule.with_clients(n))

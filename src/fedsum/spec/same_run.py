@@ -9,16 +9,16 @@ from ..training import RESULT_NEUTRAL, rate_values
 from .task_fingerprint import MEASURED
 
 _SIX_DIGITS = 1.01e-5
-"""relative: one unit in the last of six digits, since two machines may round a value to neighbours"""
+"""relative tolerance: one unit in the last of six digits, since two machines may round a value differently"""
 
 
 def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tuple[str, Any, Any] | None:
     """The first setting that changes the result and differs: its name and both values.
 
-    Settings in `free` may differ: names of tables, or of settings in them as `deployment.deadline`.
+    Settings in `free` may differ: names of tables, or of settings in a table, such as `deployment.deadline`.
 
-    Rates are compared by their values over the run's rounds; what a task's functions compute, to six digits. A trace
-    may have moved to another path if its content is the same.
+    Rates are compared by their values over the run's rounds. The outputs of a task's functions are compared to six
+    digits. The path of a trace may differ if its content is the same.
     """
     one, other = (_flat({key: value for key, value in table.items() if key not in _IGNORED}) for table in (before, now))
     if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
@@ -34,7 +34,7 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
 
 
 _IGNORED = (*RESULT_NEUTRAL, "environment", "eta_l")
-"""what changes no result; rates are compared by their values"""
+"""settings that change no result, and eta_l, which is compared by its values"""
 
 
 def _same(key: str, one: Any, other: Any) -> bool:
@@ -43,7 +43,7 @@ def _same(key: str, one: Any, other: Any) -> bool:
     if key not in _MEASURED_KEYS or one is None or other is None:
         return False
     before, now = (value if isinstance(value, list) else [value] for value in (one, other))
-    # A mean may cancel to rounding errors: it is measured against the largest number, the root mean square.
+    # A mean may cancel to rounding errors, so the tolerance is relative to the largest number, the root mean square.
     noise = _SIX_DIGITS * max((abs(value) for value in before if math.isfinite(value)), default=0.0)
     return len(before) == len(now) and all(
         math.isclose(a, b, rel_tol=_SIX_DIGITS, abs_tol=noise if len(before) > 1 else 0.0)

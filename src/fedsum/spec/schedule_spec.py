@@ -1,4 +1,4 @@
-"""Who takes part, as a file says it. A trace is read to check it; a function of the user's is not called."""
+"""Schedules in settings files. Parsing reads a trace, in order to check it, but calls no user's function."""
 
 import dataclasses
 import hashlib
@@ -24,7 +24,7 @@ NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, _TRA
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """A name and fields; `n` is the task's number of clients, where it is known yet."""
+    """A name and fields; `n` is the task's number of clients, or None until it is known."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -35,15 +35,15 @@ class ScheduleSpec:
         """From a name, or a table with a name and fields; `dump` is the inverse.
 
         Args:
-          n: the task's clients, where known: a table may leave its `n` out, but not contradict it.
+          n: the task's number of clients, if known. A table may omit `n`, but not contradict it.
         """
         name, fields = split("schedule", table)
-        given = fields.pop("n", None)
-        if given is not None:
-            integer("schedule.n", given, low=1)
-            if n not in (None, given):
-                raise InputError("schedule.n", given, f"the task has {n} clients")
-        n = n if given is None else given
+        table_n = fields.pop("n", None)
+        if table_n is not None:
+            integer("schedule.n", table_n, low=1)
+            if n not in (None, table_n):
+                raise InputError("schedule.n", table_n, f"the task has {n} clients")
+        n = n if table_n is None else table_n
         if registered({_TRACE: Trace}, name):
             trace = _read_trace(fields)
             return _trace_spec(trace).with_clients(trace.n if n is None else n)
@@ -51,26 +51,26 @@ class ScheduleSpec:
         if ":" in name:
             check_arguments(f"schedule {name}", imported("schedule", name), {"n": n, **fields})
             return cls(absolute(name), fields, n)
-        known = registered(NAMED_SCHEDULES, name)
-        if known is None:
+        spelling = registered(NAMED_SCHEDULES, name)
+        if spelling is None:
             raise InputError("schedule", name, nearest(name, NAMED_SCHEDULES))
-        spec = cls(known, _defaults(NAMED_SCHEDULES[known]) | fields, n)
-        if n is None:  # the rest is checked when the task is there
-            check_arguments(f"schedule {known}", NAMED_SCHEDULES[known], {"n": n, **fields})
+        spec = cls(spelling, _defaults(NAMED_SCHEDULES[spelling]) | fields, n)
+        if n is None:  # values are checked when the task is made
+            check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {"n": n, **fields})
         else:
             spec.make(n)
         return spec
 
     @classmethod
     def of(cls, schedule: Schedule, rounds: int, seed: int) -> "ScheduleSpec":
-        """Of a schedule that was made in Python: by its fields, or else by the clients it chooses."""
+        """From a schedule object: its fields, or else a digest of its active clients."""
         if isinstance(schedule, Trace):
             return _trace_spec(schedule)
         if hasattr(schedule, "__dataclass_fields__"):
-            known = next((name for name, named in NAMED_SCHEDULES.items() if named is type(schedule)), None)
+            registered_name = next((name for name, kind in NAMED_SCHEDULES.items() if kind is type(schedule)), None)
             fields = object_fields(schedule, rounds)
             n = int(fields.pop("n", schedule.n))
-            return cls(known or import_path(type(schedule)), fields, n)
+            return cls(registered_name or import_path(type(schedule)), fields, n)
         digest = hashlib.sha256()
         for t in range(rounds):
             add_to_digest(
@@ -96,27 +96,27 @@ class ScheduleSpec:
         if ":" not in self.name:
             return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
         schedule = imported("schedule", self.name)(n=n, **fields)
-        if not all(hasattr(schedule, needed) for needed in ("n", "active", "describe")):
+        if not all(hasattr(schedule, member) for member in ("n", "active", "describe")):
             raise InputError("schedule", self.name, "a class with n, active(seed, round) and describe(rounds)")
         return schedule  # type: ignore[no-any-return]
 
 
 def _read_trace(fields: Table) -> Trace:
-    wanted = fields.pop(DIGEST, None)
+    recorded_digest = fields.pop(DIGEST, None)
     if not isinstance(fields.get("path"), str):
         raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
     check_arguments("schedule Trace", Trace.read, fields)
     complete = {"round_length": None, "clients": None, "repeat": False, **fields}
     complete["path"] = os.path.abspath(fields["path"])
     trace = _trace(json.dumps(complete, sort_keys=True, default=str), _stamp(fields["path"]))
-    if wanted not in (None, _trace_digest(trace)):
+    if recorded_digest not in (None, _trace_digest(trace)):
         raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")
     return trace
 
 
 @lru_cache(maxsize=4)
 def _trace(fields: str, stamp: tuple[int, int]) -> Trace:
-    """Read once for parsing and running; `stamp` changes with the file."""
+    """Cached, so that parsing and running read the file once; `stamp` changes with the file."""
     return Trace.read(**json.loads(fields))
 
 
@@ -124,7 +124,7 @@ def _stamp(path: str) -> tuple[int, int]:
     try:
         status = Path(path).stat()
     except (OSError, ValueError):
-        return 0, 0  # reading it says what is wrong
+        return 0, 0  # reading the file raises the error
     return status.st_mtime_ns, status.st_size
 
 

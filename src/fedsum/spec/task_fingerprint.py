@@ -1,6 +1,6 @@
-"""What identifies a task that has no name: a digest of its data, and what its functions compute on the first batch.
+"""The fingerprint of a task without a name: a digest of its data, and its functions' outputs on the first batch.
 
-Functions are compared by their output, to six digits: source and bytecode change with an editor and an interpreter
+Functions are compared by their outputs, to six digits: an editor or another interpreter may change source and bytecode
 without changing a result.
 """
 
@@ -23,7 +23,7 @@ _BATCH = 32
 
 def task_fingerprint(task: BaseTask) -> Table:
     """N, a digest of the data and the initial model, and the output of the task's functions."""
-    # Dropout, or a preparation that draws, must give the same output every time.
+    # Dropout and random preparation must give the same output every time.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return _fingerprint(task)
@@ -47,7 +47,7 @@ def _fingerprint(task: BaseTask) -> Table:
                 add_to_digest(digest, value if _is_data(value) else type(value).__qualname__)
     if isinstance(task, Task) and network is not None and network.training is not None:
         measured = _outputs(task, x0)
-    else:  # a task that trains in its own way may not use its loss at all
+    else:  # a task that overrides training may not use its loss
         measured = {"gradient": _summary(task.gradient(x0, 0, task.batches(0, 0, 0, 1, _BATCH)[0]))}
     return {"n": int(task.n), DIGEST: digest.hexdigest(), **measured}
 
@@ -61,7 +61,7 @@ def _outputs(task: Task, x0: Tensor) -> Table:
 
 
 def _summary(values: Tensor) -> list[float]:
-    """Three numbers that a change of any value, or of their order, changes."""
+    """Three numbers that change with any value and with the order of the values."""
     flat = values.detach().cpu().double().reshape(-1)
     order = torch.cos(torch.arange(flat.numel(), dtype=torch.float64))
     return [_six_digits(float(value)) for value in (flat.mean(), flat.square().mean().sqrt(), (flat * order).mean())]
@@ -72,7 +72,7 @@ def _six_digits(value: float) -> float:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether `add_to_digest` sees all of a value."""
+    """Whether `add_to_digest` covers all of a value."""
     return isinstance(value, Tensor | np.ndarray | bool | int | float | str | list | tuple | Mapping) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )

@@ -1,4 +1,4 @@
-"""What is trained, as a file says it. Nothing is loaded until the task is made."""
+"""Tasks in settings files. Nothing is loaded until the task is made."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from .task_fingerprint import task_fingerprint
 TASKS: dict[str, Callable[..., BaseTask]] = {"quadratic": Quadratic.random, **dict.fromkeys(IMAGE_SETS, vision)}
 _CLIENTS = 100
 _DRAWN = ("dirichlet", "class_dirichlet", "iid", "shards")
-"""partitions with as many clients as are asked for; others have as many as their column has values"""
+"""partitions into a given number of clients; all others have one client per value of a column"""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A name and all fields that it takes, the defaults included."""
+    """A name and all fields of the task, including defaults."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -33,20 +33,20 @@ class TaskSpec:
         if ":" in name:
             check_arguments(f"task {name}", imported("task", name), fields)
             return cls(absolute(name), fields)
-        known = registered(TASKS, name)
-        if known is None:
+        spelling = registered(TASKS, name)
+        if spelling is None:
             raise InputError("task", name, f"{nearest(name, TASKS)}; or file.py:function")
-        make = TASKS[known]
-        check_arguments(f"task {known}", make, {"name": known, **fields} if make is vision else fields)
-        defaults = {each.name: each.default for each in inspect.signature(make).parameters.values()}
+        make = TASKS[spelling]
+        check_arguments(f"task {spelling}", make, {"name": spelling, **fields} if make is vision else fields)
+        defaults = {parameter.name: parameter.default for parameter in inspect.signature(make).parameters.values()}
         complete = {key: value for key, value in (defaults | fields).items() if key != "name"}
         if make is vision and complete["clients"] is None and complete["partition"] in _DRAWN:
             complete["clients"] = _CLIENTS
-        return cls(known, {key: value for key, value in complete.items() if value is not None})
+        return cls(spelling, {key: value for key, value in complete.items() if value is not None})
 
     @classmethod
     def of(cls, task: BaseTask) -> "TaskSpec":
-        """Of a task that was made in Python: by the settings that made it, or else by its fingerprint."""
+        """From a task object: the settings that made it, or else its fingerprint."""
         source = getattr(task, "source", None)
         if source:
             return cls.parse({key: plain(value, 0) for key, value in source.items() if value is not None})
@@ -57,7 +57,7 @@ class TaskSpec:
 
     @property
     def clients(self) -> int | None:
-        """N, where the settings say it."""
+        """N, or None if the settings do not give it."""
         if self.name not in TASKS:
             return None
         n = self.fields.get("clients" if TASKS[self.name] is vision else "n")
@@ -67,7 +67,7 @@ class TaskSpec:
         refuse_digest("task", self.fields)
         if ":" in self.name:
             task: BaseTask = imported("task", self.name)(**self.fields)
-            if not all(hasattr(task, needed) for needed in ("n", "init", "gradients", "evaluate")):
+            if not all(hasattr(task, member) for member in ("n", "init", "gradients", "evaluate")):
                 raise InputError("task", self.name, f"a function that returns a task, not {type(task).__name__}")
             return task
         make = TASKS[self.name]

@@ -1,4 +1,4 @@
-"""Settings as TOML files: reading, including, changing with `--set`.
+"""Settings as TOML files: reading, `include`, and changes by `--set`.
 
     rounds = 2000
     local_steps = 10
@@ -7,7 +7,8 @@
     algorithm = "FedSUM"
     schedule = {name = "Uniform", size = 20}
 
-`include` names files whose settings come first. Keys with dots, as `--set` takes them, reach into tables.
+`include` names files whose settings this file overrides. Keys with dots, as in `--set task.alpha=0.5`, address fields
+of tables.
 """
 
 import copy
@@ -21,18 +22,18 @@ from ..base.checks import InputError
 from ..base.toml_values import Table
 
 SWEEP = "sweep"
-"""the table of lists of values: every combination is a run"""
+"""the table of value lists, of which every combination is a run"""
 _DEEPEST = 8
 
 
 def read_settings(path: Path) -> Table:
-    """A TOML file with what it includes; paths in `include` are relative to the file."""
+    """The settings of a TOML file and the files it includes; paths in `include` are relative to the file."""
     return _read(Path(path), 0)
 
 
 def _read(path: Path, depth: int) -> Table:
     if depth > _DEEPEST:
-        raise InputError("include", str(path), f"files included no deeper than {_DEEPEST}")
+        raise InputError("include", str(path), f"at most {_DEEPEST} levels of included files")
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)
@@ -51,7 +52,7 @@ def _read(path: Path, depth: int) -> Table:
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
-    """`below` with what `above` says; a table with another `name` replaces the one below, else they are joined."""
+    """`below`, overridden by `above`. Tables are joined, but a table with another `name` replaces the table below."""
     joined = copy.deepcopy(dict(below))
     for key, value in above.items():
         under = joined.get(key)
@@ -63,7 +64,7 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 
 
 def assigned(table: Mapping[str, Any], key: str, value: Any) -> Table:
-    """`table` with one setting changed; dots in the key reach into tables, unless they are quoted as in TOML.
+    """`table` with one setting changed; dots in the key address fields of tables, unless they are quoted as in TOML.
 
     >>> assigned({"task": "mnist"}, "task.alpha", 0.5)
     {'task': {'name': 'mnist', 'alpha': 0.5}}
@@ -114,8 +115,8 @@ def _refuse_swept(table: Mapping[str, Any], key: str, text: str) -> None:
     for axis in axes if isinstance(axes, Mapping) else ():
         for name in (part.strip() for part in axis.split(",")):
             if key == name or key.startswith(f"{name}."):
-                way = f"--set 'sweep.{name if name == axis and '.' not in axis else json.dumps(axis)}=[...]'"
-                raise InputError(key, text, f"the sweep has values of its own for {name}; change them with {way}")
+                command = f"--set 'sweep.{name if name == axis and '.' not in axis else json.dumps(axis)}=[...]'"
+                raise InputError(key, text, f"the sweep sets {name}; change its values with {command}")
 
 
 def _value(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""What is trained."""
+"""Tasks: models, losses and clients' data."""
 
 from .data import IMAGE_SETS, Images, at_hand, load
 from .interface import BaseTask

@@ -17,7 +17,7 @@ from ..base.checks import InputError, nearest
 from ..base.files import written_whole
 from ..base.keyed import Purpose, rng
 
-# Increased when decoding changes: caches of an older format are then refused.
+# The number is increased when decoding changes, so that caches of an older format are refused.
 _FORMAT = "fedsum images 1"
 _TENSORS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 _DIGITS_TEST = 297
@@ -113,7 +113,7 @@ SOURCES = {
 
 
 IMAGE_SETS = ("digits", *SOURCES)
-"""every set that `load` knows"""
+"""every name that `load` accepts"""
 
 
 def load(name: str) -> Images:
@@ -186,17 +186,17 @@ def _file(source: Source, split: str) -> Path:
 
     try:
         return Path(huggingface_hub.hf_hub_download(source.repo, source.path(split), repo_type="dataset"))
-    except Exception as error:  # of the hub, the network or the disk: each means that there is no file
+    except Exception as error:  # errors of the hub, the network or the disk
         raise InputError(
             "data",
             name,
-            f"missing, and no copy from the hub ({type(error).__name__}): "
-            "set FEDSUM_DATA to a folder that holds it, or run once with network",
+            f"not found, and the download from the hub failed ({type(error).__name__}): "
+            "set FEDSUM_DATA to a folder that contains the file, or run once with network access",
         ) from error
 
 
 def _decode(source: Source) -> dict[str, Tensor]:
-    # Both files before decoding: the second may be missing.
+    # Both files are fetched before decoding, because the second may be missing.
     files = {split: _file(source, split) for split in source.rows}
     tensors: dict[str, Tensor] = {}
     with _progress(source.repo, sum(source.rows.values())) as advance:
@@ -257,7 +257,7 @@ def _pixels(place: str, encoded: bytes | None, shape: tuple[int, int, int]) -> n
     channels, height, width = shape
     accepted = f"an image of {height} x {width} pixels"
     try:
-        # Formats without grey store grey images as three equal channels.
+        # Formats without greyscale store grey images as three equal channels.
         with Image.open(io.BytesIO(encoded or b"")) as image:
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     except (OSError, SyntaxError, ValueError) as error:
@@ -291,7 +291,7 @@ def _cache_folder() -> Path:
 
 
 def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
-    """Writes atomically: of several processes, each writes a file of its own, and the last one stays."""
+    """Writes atomically: concurrent processes write temporary files of their own, and the last rename wins."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -301,7 +301,7 @@ def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
             part.touch(exist_ok=False)
             mode = part.stat().st_mode
             save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
-            part.chmod(mode)  # safetensors makes files that no other user may read, and caches are shared
+            part.chmod(mode)  # safetensors makes files that only their owner may read, but caches are shared
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"cache file {path}", str(error), "a file that can be written; FEDSUM_CACHE names another folder"
@@ -312,7 +312,7 @@ def _read(path: Path, name: str) -> dict[str, Tensor]:
     """The tensors of a cache file, memory-mapped, verified by checksum."""
     from safetensors import SafetensorError, safe_open
 
-    accepted = f"a cache of {name} as this version writes it; delete the file to decode the set again"
+    accepted = f"a cache of {name} written by this version; delete the file to decode the set again"
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

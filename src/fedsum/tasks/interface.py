@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class BaseTask(Protocol):
-    """What simulate() and its engines ask of a task. `tasks.Quadratic` is the smallest example.
+    """The interface that simulate() and its engines use. `tasks.Quadratic` is the smallest example.
 
     A task may also define `as_network() -> Network | None` (`tasks.Network`), as `tasks.Task` does. An engine may then
     compute gradients and evaluations from that record with kernels of its own. Tasks without this method, and tasks
@@ -28,7 +28,7 @@ class BaseTask(Protocol):
         ...
 
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
-        """The batches of client `client` in round t, one per gradient, [K, ...]: a function of the arguments alone."""
+        """The batches of a client in round t, one per gradient, [K, ...]. They depend on nothing but the arguments."""
         ...
 
     @property

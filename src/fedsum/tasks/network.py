@@ -1,4 +1,4 @@
-"""A task's network as a record: what an engine needs to compute it with kernels of its own."""
+"""A task's network as a record, from which an engine can compute it with its own kernels."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -61,7 +61,8 @@ class Network:
 def network_of(task: object) -> Network | None:
     """The network of a task whose class defines `as_network`; None for every other task.
 
-    The class is asked, not the object: a wrapper that forwards attributes is not mistaken for the task inside it.
+    `as_network` is looked up on the class, so that a wrapper that forwards attributes is not mistaken for the task
+    inside it.
     """
     as_network = getattr(type(task), "as_network", None)
     network: Network | None = None if as_network is None else as_network(task)

@@ -22,7 +22,7 @@ class Quadratic:
       curvature: A, [N, d, d] symmetric positive semidefinite, or [N, d] for diagonal matrices.
       centers: c, [N, d].
       noise: sigma, with E||noise||^2 = sigma^2.
-      source: the settings that made the task, if a file can say them; `random` gives them.
+      source: the settings that made the task, if a file can hold them; `random` sets them.
 
     >>> Quadratic([[1.0], [3.0]], [[0.0], [4.0]]).optimum
     tensor([3.], dtype=torch.float64)
@@ -48,7 +48,7 @@ class Quadratic:
             raise InputError("curvature", "an asymmetric matrix", "symmetric matrices")
         eigenvalues = torch.linalg.eigvalsh(A)
         if eigenvalues.min() < -1e-9 * eigenvalues.abs().max():
-            raise InputError("curvature with eigenvalue", float(eigenvalues.min()), "none below 0")
+            raise InputError("curvature with eigenvalue", float(eigenvalues.min()), "at least 0")
         self.noise = real("noise", noise, low=0)
         self.L = float(eigenvalues.max())
         self.optimum = torch.linalg.lstsq(A.mean(0), (A @ c[..., None]).mean(0), driver="gelsd").solution[:, 0]
@@ -73,7 +73,7 @@ class Quadratic:
         q = np.linalg.qr(draw.standard_normal((n, d, d)))[0]
         A = (q * draw.uniform(0.5, 1.5, (n, 1, d))) @ q.transpose(0, 2, 1)
         centers = spread * draw.standard_normal((n, d))
-        # A file cannot name a subclass so.
+        # The name "quadratic" in a file never means a subclass.
         source = {"name": "quadratic", "n": n, "d": d, "noise": noise, "spread": spread, "seed": seed}
         return cls((A + A.transpose(0, 2, 1)) / 2, centers, noise, source=source if cls is Quadratic else None)
 

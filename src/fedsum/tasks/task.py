@@ -35,7 +35,7 @@ _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_pr
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """All clients' samples, and the client of each."""
+    """All clients' samples, and the client of each sample."""
 
     inputs: Tensor
     targets: Tensor
@@ -56,8 +56,8 @@ class Task:
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
         their samples), or N numbers that sum to 1.
       gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
-      source: the settings that made the task, if a file can say them, so that a run can be resumed from its folder
-        alone; `vision` gives them.
+      source: the settings that made the task, if a file can hold them, so that a run can be resumed from its folder
+        alone; `vision` sets them.
 
     Subclasses may override any method. A subclass that overrides `gradient`, `gradients` or `samples` is trained by
     its own methods in every engine, and one that overrides `evaluate` is evaluated by it.
@@ -311,7 +311,7 @@ def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> No
     if test_data is not None:
         tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
         if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
-            raise InputError("test_data", type(test_data).__name__, "tensors of inputs and targets, as many of each")
+            raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
 
 
 def _channels_last(images: Tensor) -> Tensor:

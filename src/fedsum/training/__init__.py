@@ -1,4 +1,4 @@
-"""The training core: options, state, one round, the loop over rounds, observers, history. It knows no folder."""
+"""The training core: options, state, one round, the loop over rounds, observers, history. It writes no files."""
 
 from .history import History
 from .observer import Callback, Observer, RoundDone, Training

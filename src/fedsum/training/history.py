@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The result of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class History:
 
     task: BaseTask
     label: str
-    """what the algorithm is called in tables and figures"""
+    """the algorithm's name in tables and figures"""
     rows: list[dict[str, float]]
     """one row per evaluation; `metrics` is the same as a table"""
     server: State
@@ -31,7 +31,7 @@ class History:
     """the server's memory of every client ever active, by id"""
     delays: Delays
     diverged: int | None = None
-    """the round by which the loss was no longer finite, if that happened; the run stopped there"""
+    """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
     reason: str = ""
     """why the run diverged, and which learning rates theory suggests"""
 

@@ -1,4 +1,4 @@
-"""Who is told what happens in a run: run folders, progress bars, TensorBoard, your own."""
+"""Observers of a run: run folders, progress bars, TensorBoard, your own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """What observers and `on_round` are told after every round."""
+    """The event that observers and `on_round` receive after every round."""
 
     round: int
     """rounds done"""
@@ -61,10 +61,10 @@ class Observer:
     """
 
     def restore(self, run: Training) -> None:
-        """Before anything else: may put a checkpoint into `run.state`."""
+        """Called first. May load a checkpoint into `run.state`."""
 
     def started(self, run: Training) -> None:
-        """Before the first evaluation and round; `run.state.done` rounds were done before."""
+        """Before the first evaluation and round; `run.state.done` rounds come from the checkpoint."""
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         """After each evaluation."""
@@ -79,7 +79,7 @@ class Observer:
         """The loss or the model is no longer finite; the run ends here."""
 
     def closed(self) -> None:
-        """The run is over, whatever ended it: an error and Ctrl-C too."""
+        """The run has ended, also if an error or Ctrl-C ended it."""
 
 
 class Callback(Observer):

@@ -1,8 +1,8 @@
-"""What a run is told besides its task, algorithm and schedule.
+"""The options of a run: all settings besides its task, algorithm and schedule.
 
-Each option's name, type, default, check and documentation stand here: files, `--set`, `fedsum settings` and the tables
-of the documentation come from this list. The signature of `simulate()` repeats names and defaults, for editors and type
-checkers; a test compares the two.
+This module defines the name, type, default, check and documentation of each option. Files, `--set`, `fedsum settings`
+and the documentation's tables use these definitions. The signature of `simulate()` repeats names and defaults, for
+editors and type checkers; a test compares the two.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
 Check = Callable[[str, Any], Any]
-"""of the option's name and value: the value as it is kept, or an InputError"""
+"""from the option's name and value to the stored value; raises an InputError"""
 
 
 def _option(
@@ -38,9 +38,9 @@ def _option(
     Args:
       doc: one line for people.
       check: applied to every value, wherever it comes from.
-      symbol: the paper's.
-      default: none: the option is required.
-      parse: from what a TOML file holds to the value; the value itself if not given.
+      symbol: the paper's symbol.
+      default: the default; without one the option is required.
+      parse: converts the TOML value; by default it is used unchanged.
       changes_result: whether the run's result depends on it, beyond rounding.
     """
     metadata = {"doc": doc, "check": check, "symbol": symbol, "parse": parse, "changes_result": changes_result}
@@ -150,7 +150,7 @@ class Options:
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "Options":
-        """From what a file says; `dump` is the inverse."""
+        """From a table of settings; `dump` is the inverse."""
         names = [option.name for option in OPTIONS]
         for name, value in table.items():
             if name not in names:
@@ -162,7 +162,7 @@ class Options:
         return cls(**{name: parsers[name](value) if parsers[name] else value for name, value in table.items()})
 
     def dump(self) -> Table:
-        """In types that TOML has."""
+        """A table of TOML types."""
         table: Table = {}
         for option in OPTIONS:
             value = getattr(self, option.name)
@@ -175,7 +175,7 @@ class Options:
         return table
 
     def record(self, t: int, N: int) -> Round:
-        """What everyone knows in round t."""
+        """The record of round t, which server and clients share."""
         rate = _positive(f"eta_l({t})", self.eta_l(t)) if callable(self.eta_l) else float(self.eta_l)
         return Round(t=t, N=N, K=self.local_steps, eta_l=rate, eta_g=float(self.eta_g))
 
@@ -191,10 +191,10 @@ class Options:
         except (RuntimeError, TypeError):
             raise InputError("device", self.device, "'auto', 'cpu', 'cuda', or a torch device") from None
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError("device", str(self.device), "no CUDA device is here; 'auto' or 'cpu' is")
+            raise InputError("device", str(self.device), "no CUDA device is available; use 'auto' or 'cpu'")
         return device
 
 
 OPTIONS: tuple[Field[Any], ...] = fields(Options)
 RESULT_NEUTRAL = tuple(option.name for option in OPTIONS if not option.metadata["changes_result"])
-"""options that say how a run is computed and kept; they change nothing of its result beyond rounding"""
+"""options that do not change the result beyond rounding: how a run is computed and when it is saved"""

@@ -1,4 +1,4 @@
-"""Local learning rates that change with the round, and how a file says them."""
+"""Local learning rates that change with the round, and their form in files."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class InverseSqrt:
 
 @dataclass(frozen=True)
 class PerRound:
-    """One value per round: how any other function of the round is written down.
+    """One value per round. Files record any other function of the round in this form.
 
     >>> PerRound([0.1, 0.05])(1)
     0.05
@@ -50,27 +50,27 @@ class PerRound:
         set_fields(self, values=list(self.values))
 
     def __call__(self, t: int) -> Any:
-        integer("round", t, low=0, high=len(self.values) - 1, high_name="rounds written down")
+        integer("round", t, low=0, high=len(self.values) - 1, high_name="rounds with a value")
         return self.values[t]
 
 
 RATES: dict[str, type[Any]] = {cls.__name__: cls for cls in (InverseSqrt, PerRound)}
-"""rates that files can name: a new class only has to be added here"""
+"""rates that files can name; a new class is added here"""
 
 
 def parse_rate(table: Any, field: str = "eta_l") -> Any:
-    """A rate as a file says it: a number, a list with one value per round, or a table with a name and fields."""
+    """A rate from a file: a number, a list with one value per round, or a table with a name and fields."""
     if isinstance(table, list):
         return PerRound([real(field, value, above=0) for value in table])
     if not isinstance(table, Mapping):
-        return table  # a number, or what the option's check refuses
+        return table  # the option's check refuses anything but a number
     refuse_digest(field, table)
     name, fields = split(field, table)
     return build(field, RATES, name, fields)
 
 
 def dump_rate(rate: Rate, rounds: int) -> Any:
-    """The inverse of `parse_rate`; a function without a name by its values over the run's rounds."""
+    """The inverse of `parse_rate`. A function that is not in RATES becomes its values over the run's rounds."""
     if type(rate) is PerRound:
         values = plain(rate.values, rounds)
         return values if isinstance(values, dict) else bounded({"name": "PerRound", "values": values}, values)
@@ -81,7 +81,7 @@ def dump_rate(rate: Rate, rounds: int) -> Any:
 
 
 def rate_values(table: Any, rounds: int) -> list[float]:
-    """The rate of every round, of a rate as a file says it: two rates are the same if these are."""
+    """The values over `rounds` rounds of a rate from a file. Two rates are equal if their values are."""
     rate = parse_rate(table)
     return [float(rate(t)) for t in range(rounds)] if callable(rate) else [float(rate)] * rounds
 

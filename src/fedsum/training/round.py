@@ -16,9 +16,9 @@ def play_round(
     now: Round,
     engine: Engine,
 ) -> Traffic:
-    """One round with the cohort stacked: updates the server and the banks, and returns what was sent.
+    """One round with the cohort stacked: updates the server state and the banks, and returns the traffic.
 
-    `upcoming` are the next round's clients: their states may be fetched while the device computes this round.
+    `upcoming` are the next round's clients, whose states may be fetched while the device computes this round.
     """
     clients, memory = state.clients, state.memory
     client, row = clients.gather(active), memory.gather(active)

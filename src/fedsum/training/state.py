@@ -1,4 +1,4 @@
-"""Everything that changes while a run goes on."""
+"""The state of a run."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from ..participation import DelayMeter
 
 @dataclass
 class RunState:
-    """The state of a run between two rounds: what a checkpoint holds."""
+    """The state of a run between two rounds; a checkpoint holds all of it."""
 
     server: State
     clients: StateBank

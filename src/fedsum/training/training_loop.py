@@ -1,4 +1,4 @@
-"""The loop over rounds: schedule -> one round -> evaluate -> tell the observers."""
+"""The loop over rounds: schedule -> one round -> evaluate -> notify the observers."""
 
 import math
 import time
@@ -30,8 +30,8 @@ def train(
 ) -> History:
     """Trains `task` with `algorithm` under the participation `schedule`.
 
-    Observers are told in their order; how the run ended, in reverse order, so that the last one, which records the run,
-    has done so before another one can fail.
+    Observers are notified in order, and of the end of the run in reverse order: the last observer records the run, so
+    an error in another observer comes too late to prevent that.
     """
     with ExitStack() as stack:
         for observer in reversed(observers):
@@ -61,7 +61,7 @@ class _Loop:
         observers: Sequence[Observer],
     ) -> None:
         x0 = task.init(options.seed)
-        self.device = x0.device  # of a task that ignores `to`, not the run's
+        self.device = x0.device  # not the run's device if the task ignores `to`
         self.state = RunState(
             server=algorithm.init_server(x0, options.record(0, task.n)),
             clients=StateBank(algorithm.init_client(x0)),
@@ -73,7 +73,7 @@ class _Loop:
         self.evaluate_model = evaluation(task)
         self.evaluated_model = options.eval_model or algorithm.eval_model
         if self.evaluated_model == "clients" and "x" not in self.state.clients.initial:
-            accepted = f"{algorithm.label}'s clients keep no model; use 'server'"
+            accepted = f"{algorithm.label}'s clients have no model; use 'server'"
             raise InputError("eval_model", self.evaluated_model, accepted)
 
     def run(self) -> History:
@@ -141,7 +141,7 @@ class _Loop:
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
         row |= {"seconds": state.training_seconds, "eval_seconds": state.evaluation_seconds}
-        # As Python numbers, whatever the task measures in: they are written to files.
+        # As Python numbers, because the row is written to files.
         row = {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
         state.rows.append(row)
         for observer in self.observers:
@@ -159,7 +159,7 @@ class _Clock:
     @contextmanager
     def halted(self, exactly: bool) -> Iterator[None]:
         if exactly and self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # or the evaluation would be charged with the rounds before it
+            torch.cuda.synchronize(self._device)  # otherwise the evaluation's time would include pending rounds
         self._state.training_seconds += time.perf_counter() - self._since
         try:
             yield
@@ -168,7 +168,7 @@ class _Clock:
 
 
 def _remedy(task: BaseTask, options: Options, history: History) -> str:
-    """Theorem 1's learning rates for the measured delays; with L only where the task knows it."""
+    """Theorem 1's learning rates for the measured delays; as a multiple of 1/L if the task does not know L."""
     delays = history.delays
     constants: dict[str, float] = (
         task.constants() if isinstance(task, Quadratic) else {"L": 1.0, "sigma": 0, "Delta_f": 1}

@@ -1,4 +1,4 @@
-"""A client that fails where a file of faults tells it to, each time once."""
+"""A client that fails as a file of faults prescribes, once per fault."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Faulty(ClientApp):
 
 
 def due(state, step_id):
-    """The fault of this client in this round, if it did not happen yet."""
+    """The fault of this client in this round, if it has not happened yet."""
     path = state / "faults.json"
     for fault in json.loads(path.read_text()) if path.exists() else []:
         happened = state / f"happened-{step_id.client}-{step_id.t}"

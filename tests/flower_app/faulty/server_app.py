@@ -1,4 +1,4 @@
-"""A server that can see its clients' disks, so that after each round it can check the sum."""
+"""A server that reads its clients' state files and checks y = sum of all h_i after each round."""
 
 import csv
 import os

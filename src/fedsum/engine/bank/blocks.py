@@ -1,4 +1,4 @@
-"""Blocks of client states, each placed where memory is free."""
+"""Blocks of client states, each on the device, in host memory or in a memory-mapped file, where memory is free."""
 
 import os
 import tempfile
@@ -12,14 +12,14 @@ from ..transfer import on_device
 from .snapshots import FrozenRows
 
 _SHARE = 0.5
-"""of the free memory of a device or host that one more block may take"""
+"""share of the free memory of a device or host that a new block may take"""
 
 
 class Block:
     """Rows in the memory where they are used: on the device, or for a CPU in its memory or in a memory-mapped file."""
 
-    away = False
-    """whether rows must travel to the device, so that `expect` saves time"""
+    offloaded = False
+    """whether rows must be copied to the device, so that `expect` saves time"""
 
     def __init__(self, rows: State) -> None:
         self.rows = rows
@@ -33,17 +33,17 @@ class Block:
         self._overwrite(slots, {name: value.to(self.rows[name].device) for name, value in state.items()})
 
     def expect(self, slots: Tensor) -> None:
-        """Announces the slots that will be read next. Rows that need not travel need no preparation."""
+        """Announces the slots that will be read next. Only an offloaded block prepares them."""
 
     def settle(self) -> None:
         """Completes all writes, so that `rows` is up to date."""
 
     def freeze(self, count: int) -> FrozenRows:
-        """A snapshot of the first `count` rows (or all), to be read during later writes; one at a time."""
+        """A snapshot of the first `count` rows (or all), which can be read during later writes; one at a time."""
         self.settle()
         count = min(count, *(len(rows) for rows in self.rows.values()))
         if any(rows.is_cuda for rows in self.rows.values()):
-            # Copied now: another thread must not use the device while graphs are captured.
+            # Copied at once: another thread must not use the device while graphs are captured.
             return FrozenRows({name: rows[:count].cpu() for name, rows in self.rows.items()}, count)
         self._frozen = FrozenRows(self.rows, count)
         return self._frozen
@@ -71,14 +71,14 @@ def make_block(rows: int, like: State) -> Block:
     if cuda and size <= _SHARE * torch.cuda.mem_get_info(device)[0]:
         return Block({name: value.new_empty(shapes[name]) for name, value in like.items()})
     if size <= _SHARE * host_memory_free():
-        # Not pinned, which would take seconds for gigabytes: rows travel through pinned buffers.
+        # Not pinned, which would take seconds for gigabytes: rows are copied through pinned buffers.
         state = {name: torch.empty(shapes[name], dtype=value.dtype) for name, value in like.items()}
     else:
         state = {name: _in_file(shapes[name], value.dtype) for name, value in like.items()}
     if cuda:
-        from .offload import AwayBlock
+        from .offload import OffloadedBlock
 
-        return AwayBlock(state, device)
+        return OffloadedBlock(state, device)
     return Block(state)
 
 
@@ -90,13 +90,13 @@ def host_memory_free() -> float:
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Allocates the file's blocks now: a full disk is then an error here, not a signal at a later write."""
+    """Allocates the file's disk space, so that a full disk is an error here and not a signal at a later write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
 
 
 def _in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor in a memory-mapped file without a name, which is freed with the process."""
+    """A tensor in a memory-mapped file that is already deleted, so that it is freed with the process."""
     with tempfile.NamedTemporaryFile(prefix="fedsum-bank-") as file:
         reserve(file.fileno(), prod(shape) * dtype.itemsize)
         return torch.from_file(file.name, shared=True, size=prod(shape), dtype=dtype).view(shape)

@@ -8,14 +8,15 @@ from ..transfer import on_device
 from .blocks import Block
 
 
-class AwayBlock(Block):
+class OffloadedBlock(Block):
     """Rows in host memory or in a memory-mapped file, for a CUDA device.
 
-    While a cohort is trained, the previous cohort's rows are written back and the next cohort's are fetched. Rows that
-    both cohorts share are not fetched: they are still on the device when they are read. The others cannot change.
+    While a cohort is trained, the previous cohort's rows are written back and the next cohort's are fetched. Rows of
+    clients in both the trained and the next cohort are not fetched: the trained rows are still on the device when they
+    are read. All other rows do not change in the meantime.
     """
 
-    away = True
+    offloaded = True
 
     def __init__(self, rows: State, device: torch.device) -> None:
         super().__init__(rows)

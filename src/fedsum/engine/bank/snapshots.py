@@ -15,8 +15,8 @@ _PIECE = 16 * 2**20
 class FrozenRows:
     """A snapshot of the first `count` rows of a block on the host, without a copy in advance.
 
-    A row that has not been read yet is copied before it is overwritten. Memory grows with the rows that change during
-    the reading, not with the bank.
+    A row that has not been read yet is copied before it is overwritten. Memory grows with the rows that change while
+    the snapshot is read, not with the bank.
     """
 
     def __init__(self, rows: State, count: int) -> None:

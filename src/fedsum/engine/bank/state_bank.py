@@ -1,4 +1,4 @@
-"""The states of all clients that were ever active, wherever there is room for them."""
+"""The states of all clients that were ever active."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,8 @@ _FIRST_ROWS, _LARGEST = 8, 2**30
 class StateBank(Mapping[int, State]):
     """A state for each of N clients, stored for those that were ever active; the others have `initial`.
 
-    Slots come in blocks. Each doubles the number of slots, up to a size limit, so that growing copies nothing.
+    Slots are allocated in blocks. Each new block doubles the number of slots, up to a size limit. Growing copies no
+    state.
 
     >>> bank = StateBank({"h": torch.zeros(2)})
     >>> cohort = bank.gather(np.array([3, 900_000]))
@@ -35,11 +36,11 @@ class StateBank(Mapping[int, State]):
         self._blocks: list[Block] = []
         self._firsts: list[int] = []
         self._rows = 0
-        self._away = False
+        self._offloaded = False
         self._initial_by_device = dict.fromkeys({v.device for v in initial.values()}, initial)
 
     def gather(self, clients: Ids) -> State:
-        """The stacked state of a cohort on the device. These clients are stored from now on."""
+        """The stacked state of a cohort on the device. New clients get a slot with the initial state."""
         cohort = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
         for block, places, slots in self._spread(clients):
             rows = block.read(slots)
@@ -58,8 +59,8 @@ class StateBank(Mapping[int, State]):
             block.write(slots, rows)
 
     def expect(self, clients: Ids) -> None:
-        """Announces the clients of the next `gather`. Called while the device works, it overlaps their transfer."""
-        if self._away:
+        """Announces the clients of the next `gather`, so that their transfer overlaps with the device's work."""
+        if self._offloaded:
             for block, _, slots in self._spread(clients):
                 block.expect(slots)
 
@@ -72,7 +73,7 @@ class StateBank(Mapping[int, State]):
         return total / n
 
     def freeze(self) -> FrozenBank:
-        """A snapshot, to be read in another thread while this one continues; one at a time."""
+        """A snapshot that another thread can read while training continues; one at a time."""
         frozen = [block.freeze(len(self) - first) for first, block in zip(self._firsts, self._blocks, strict=True)]
         return FrozenBank(list(self._slot), self.initial, frozen, self._thaw)
 
@@ -100,7 +101,7 @@ class StateBank(Mapping[int, State]):
         rows = max(1, min(max(_FIRST_ROWS, self._rows), _LARGEST // size))
         block = make_block(rows, self.initial)
         self._blocks.append(block)
-        self._away = self._away or block.away
+        self._offloaded = self._offloaded or block.offloaded
         self._firsts.append(self._rows)
         self._rows += rows
 

@@ -1,4 +1,4 @@
-"""Kernels of our own: Triton sources, the layers made of them, and the networks that they fit."""
+"""Our own kernels: Triton sources, the layers made of them, and the networks that they support."""
 
 from .networks import Steps, evaluation, steps
 

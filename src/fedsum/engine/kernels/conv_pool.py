@@ -1,8 +1,8 @@
-"""Convolution, dropout, ReLU and max pool of a whole cohort, each client with its own filters, in one kernel each way.
+"""Convolution, dropout, ReLU and max pool of a whole cohort, each client with its own filters.
 
 torch runs such a cohort as a grouped convolution, client by client and without tensor cores, and writes the large image
-before the pool to memory about six times per step. Here that image is never written: per pooled pixel only its value is
-stored, and which of the four pixels it came from.
+before the pool to memory about six times per step. Here the layers are fused and that image is never written: per
+pooled pixel only its value is stored, and which of the four pixels it came from.
 
 The kernels are in `convolution_kernels.py`.
 """
@@ -17,9 +17,10 @@ from torch import Tensor
 from . import convolution_kernels
 
 _WHOLE = 4
-"""patches of up to this many channels are one operand; those of more channels are read pixel by pixel"""
+"""patches of up to this many channels are one operand; patches of more channels are read pixel by pixel"""
 _SHARES = {1: 13, 6: 2}
-"""programs that share a client's pixels, by the pieces the filters come in: two per multiprocessor for 20 clients"""
+"""shares into which a client's pixels are split, one program each, by the number of pieces of the filters; for 20
+clients these are two programs per multiprocessor"""
 
 # Pooled pixels per program, warps and stages; tuned on an H200 with cohorts of the paper's size.
 FORWARD = (128, 4, 3)
@@ -32,7 +33,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Scaled:
-    """Values of a cohort as float16 factors, each client's in a unit of its own."""
+    """Values of a cohort as float16 factors, with one unit per client."""
 
     factors: Tensor
     """float16, channels innermost and padded with zeros"""
@@ -100,7 +101,7 @@ class PaddedImages:
 
 @dataclass(frozen=True)
 class SavedForBackward:
-    """What `forward` saves for `backward`."""
+    """The tensors that `forward` saves for `backward`."""
 
     images: PaddedImages | Scaled
     taps: Tensor
@@ -160,7 +161,10 @@ def forward(
 def backward(
     saved: SavedForBackward, grad: Tensor | Scaled, to_weight: Tensor, to_bias: Tensor, to_images: bool
 ) -> Scaled | None:
-    """From the gradient of `forward`'s output: writes those of filters and biases, and returns that of the images."""
+    """Backpropagates the gradient of `forward`'s output.
+
+    Writes the gradients of filters and biases, and returns the gradient of the images if `to_images`.
+    """
     if isinstance(grad, Tensor):
         grad = _passed_by_relu(grad.contiguous(), saved.code)
     _filter_gradient(saved, grad, to_weight, to_bias)
@@ -175,7 +179,7 @@ def to_torch_layout(images: Scaled, channels: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Images as the kernels address them."""
+    """The layout in which the kernels read images."""
 
     factors: Tensor
     indices: Tensor | None
@@ -225,7 +229,7 @@ def _unit(largest: Tensor) -> Tensor:
 
 
 def _tiny(values: Tensor) -> Tensor:
-    """Per client the bits of the smallest float32 that one can divide by: where the search for a maximum starts."""
+    """Per client the bits of the smallest normal float32, the initial value of a maximum."""
     return torch.full((len(values),), convolution_kernels.TINY, dtype=torch.int32, device=values.device)
 
 

@@ -15,7 +15,7 @@ DEAD = 4
 """the code of a pooled pixel that ReLU set to zero"""
 _DEAD = tl.constexpr(DEAD)
 TINY = 0x00800000
-"""the bits of the smallest float32 that one can divide by"""
+"""the bits of the smallest normal float32"""
 _TINY = tl.constexpr(TINY)
 _LEAST = tl.constexpr(2.0**-100)
 _MOST = tl.constexpr(2.0**126)
@@ -42,7 +42,7 @@ def _magnitude(x):
 
 @triton.jit
 def largest_filter(weight, largest, s_client, elements, TURNS: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest filter per client, by one program each: filters are few."""
+    """The largest filter per client. One program per client is enough, because filters are small."""
     client = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, BLOCK)
     top = tl.zeros((BLOCK,), tl.int32)
@@ -179,7 +179,7 @@ def _image(images, indices, client, b, inside, s_client, s_image, batch, PADDED:
 
 @triton.jit
 def _larger(best, a, left: tl.constexpr):
-    """The larger of two positive float32, compared as integers; the last two bits say which pixel it was."""
+    """The larger of two positive float32, compared as integers; the last two bits hold the number of the pixel."""
     return tl.maximum(best, (a.to(tl.int32, bitcast=True) & -4) | left)
 
 
@@ -235,8 +235,8 @@ def forward(
         a1 = tl.where(r1 < keep_probability, a1 / keep_probability, 0.0)
         a2 = tl.where(r2 < keep_probability, a2 / keep_probability, 0.0)
         a3 = tl.where(r3 < keep_probability, a3 / keep_probability, 0.0)
-    # As in torch, the first of equals wins, and NaN wins over any number. Values after ReLU are positive and order like
-    # integers; two of their 23 bits say which of the four pixels it was.
+    # As in torch, the first of equal values is chosen, and NaN before any number. Values after ReLU are positive and
+    # order like integers; two of their 23 bits hold the number of the pixel.
     best = _larger(_larger(_larger(_larger(0, a0, 3), a1, 2), a2, 1), a3, 0)
     any_of = a0 + a1 + a2 + a3
     best = tl.where(any_of != any_of, 0x7FFFFFFF, best)
@@ -252,7 +252,7 @@ def forward(
         far = client * pixels * outs + ((b * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
         tl.store(pooled + far, value, mask=real)
     else:
-        # The unit of a bound on all sums: the largest value is only known when all programs are done.
+        # The unit is that of a bound on all sums: the largest value is only known when all programs are done.
         shift = tl.max(_magnitude(shift), 0).to(tl.float32, bitcast=True)
         to = _unit((9 * IN * strong * tl.load(largest + client) + shift) / keep_probability)
         tl.store(pooled + near, (value / to).to(tl.float16), mask=inside[:, None])
@@ -267,7 +267,7 @@ def filter_gradient(
     IN: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr, STRIP: tl.constexpr, TURNS: tl.constexpr,
     PADDED: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `spread` over a share of the pixels: all of it, or that of two pixels on a row of the patch.
+    """The gradient of `spread` over a share of the pixels: all of it, or the part of two pixels on a row of the patch.
 
     Only entries with a tap are guaranteed to be written.
     """
@@ -320,7 +320,10 @@ def image_gradient(
     pixels, height, width, keep_probability,
     IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the four pixels of each pooled one, from its window and the eight around; channels innermost."""
+    """The gradient of the four pixels of each pooled pixel, from its window and the eight windows around it.
+
+    Channels are innermost.
+    """
     client = tl.program_id(1).to(tl.int64)
     m, inside, b, u, v = _pixels(tl.program_id(0) * PIXELS, pixels, height, width, PIXELS)
     rows, columns = height // 2, width // 2
@@ -338,7 +341,7 @@ def image_gradient(
         g = tl.load(grad + at, mask=mask[:, None], other=0.0)
         c = tl.load(code + at, mask=mask[:, None], other=_DEAD)
         for p in tl.static_range(4):
-            # Pixel p of that window lies at (y, x) from the first of ours; pixel r of ours is its tap r - (y, x) + 1.
+            # Pixel p of the window is at offset (y, x) from our first pixel; our pixel r is its tap r - (y, x) + 1.
             y, x = 2 * du + p // 2, 2 * dv + p % 2
             if y >= -1 and y <= 2 and x >= -1 and x <= 2:
                 gp = tl.where(c == p, g, 0.0).to(tl.float16)

@@ -1,7 +1,7 @@
 """The layers that our kernels support, for a whole cohort, each with a forward and a backward pass.
 
-They are written out instead of left to autograd: a step then launches about 40 kernels instead of 90, and most kernels
-are so small that their number determines the time.
+Backward passes are written out instead of left to autograd. A step then launches about 40 kernels instead of 90, and
+most kernels are so small that their number determines the time.
 """
 
 # mypy: allow-untyped-calls
@@ -32,11 +32,11 @@ class Layer(Protocol):
         ...
 
     def forward(self, values: Any, x: Parameters) -> tuple[Tensor, Any]:
-        """Stacked values [C, B, ...] after the layer, and what it saves for `backward`."""
+        """Stacked values [C, B, ...] after the layer, and the values it saves for `backward`."""
         ...
 
     def backward(self, grad: Tensor, saved: Any, x: Parameters, g: Parameters, further: bool) -> Tensor:
-        """From the gradient of the layer's output: writes the gradients of its parameters into g.
+        """Backpropagates the gradient of the layer's output: writes the gradients of its parameters into g.
 
         Returns the gradient of its input if `further`; otherwise the result is not used.
         """
@@ -179,7 +179,7 @@ def take_step(x: Tensor, total: Tensor, g: Tensor, correction: Tensor, step: Ten
 def forward(
     layers: Sequence[Layer], values: Tensor | conv_pool.PaddedImages, x: Parameters
 ) -> tuple[Tensor, list[Any]]:
-    """The output of the last layer, and what each layer saves for `write_gradients`."""
+    """The output of the last layer, and the values that each layer saves for `write_gradients`."""
     outputs: Any = values
     all_saved = []
     for layer in layers:
@@ -189,7 +189,7 @@ def forward(
 
 
 def write_gradients(layers: Sequence[Layer], grad: Tensor, saved: list[Any], x: Parameters, g: Parameters) -> None:
-    """From the gradient of the last layer's output: writes the gradients of all parameters into g."""
+    """Backpropagates the gradient of the last layer's output: writes the gradients of all parameters into g."""
     for i, layer in reversed(list(enumerate(layers))):
         grad = layer.backward(grad, saved[i], x, g, further=i > 0)
 

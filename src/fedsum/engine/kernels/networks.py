@@ -25,13 +25,13 @@ _MAX_CHANNELS = 64
 _ALIGNMENT = 32
 """rows begin at multiples of this many elements: matrix products of unaligned rows take twice as long"""
 _IMAGES_SHARE = 0.05
-"""of the free memory, for all images of a set in the kernels' layout"""
+"""share of the free memory for all images of a set in the kernels' layout"""
 _ACTIVATIONS = 4
 """activations that our kernels hold at a time, in sizes of the input"""
 
 
 def steps(task: BaseTask) -> Steps | None:
-    """The local steps by `task.gradients`, with our kernels; None if they do not fit the task or the run.
+    """The local steps of the task with our kernels; None if the kernels do not support the task or the run.
 
     Steps are captured in a graph and must not copy from the host, which a user's loss or preparation may do.
     """
@@ -66,7 +66,7 @@ def steps(task: BaseTask) -> Steps | None:
 
 
 def evaluation(task: BaseTask) -> Evaluation:
-    """`task.evaluate`, with our kernels if they fit the task and the run."""
+    """`task.evaluate`, with our kernels if they support the task and the run."""
     network = network_of(task)
     if network is None or network.evaluation is None or not kernels_allowed(network.device, network.dtype):
         return task.evaluate
@@ -168,7 +168,7 @@ def _converted(network: Network, inputs: Tensor, layers: "list[Layer]", cache: T
 
 
 def _layers(network: Network, module: nn.Module) -> "tuple[list[Layer], Shape]":
-    """The module as layers of ours, and the shape of an output; no layers if one of them is not supported."""
+    """The module as our layers, and the shape of an output; no layers if one of them is not supported."""
     sample = network.prepared(network.inputs[:1])
     if sample.dtype != torch.float32 or any(_modified(layer) for layer in module.modules()):
         return [], ()
@@ -181,13 +181,13 @@ def _layers(network: Network, module: nn.Module) -> "tuple[list[Layer], Shape]":
 
 
 def _modified(layer: nn.Module) -> bool:
-    """Whether the layer computes something else than its class does: hooks, pruning, or its own forward."""
+    """Whether the layer computes anything other than its class: hooks, pruning, or its own forward."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)
 
 
 def _supported(network: nn.Module, shape: Shape) -> "tuple[list[Layer], Shape]":
-    """The layers of a sequential network for samples of that shape, [C, B, *shape], at least one a convolution."""
+    """The layers of a sequential network with a convolution, for samples [C, B, *shape]; none if not supported."""
     if type(network) is not nn.Sequential:
         return [], ()
     from .layers import Activation, Convolutions, Flatten, Product

@@ -1,4 +1,4 @@
-// What every chart has: its element, margins, axes and paths.
+// The parts that all charts share: element, margins, axes and paths.
 // Charts are SVG, so that their text can be searched and selected, they print as vectors, and style sheets colour them.
 
 const MARGIN = { left: 52, right: 18, top: 8, bottom: 40 };

@@ -51,7 +51,7 @@ function buildSwitches(name, onChange) {
   return el("fieldset", { id: "switch-" + name }, el("legend", {}, head), el("div", {}, ...switches));
 }
 
-// Sets every control to what the view says.
+// Sets every control to the view's value.
 function syncControls() {
   for (const key of Object.keys(DEFAULT_VIEW)) {
     const menu = byId("pick-" + key);

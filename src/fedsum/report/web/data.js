@@ -1,4 +1,4 @@
-// The data, as page.py wrote it, and how to look things up in it.
+// The data that page.py wrote, and functions that look up runs and labels in it.
 
 const REPORT = JSON.parse(byId("payload").textContent);
 

@@ -2,7 +2,7 @@
 
 function drawFinalValues() {
   const rows = REPORT.final.filter((row) => isOn(row.f));
-  // The two metrics that matter, and the chosen one: more would not fit.
+  // The two main metrics and the chosen one; more would not fit.
   const shown = [REPORT.metrics[0]?.name, "train_loss", view.y];
   const metrics = REPORT.metrics.filter((metric) => shown.includes(metric.name));
   byId("final-note").textContent =
@@ -21,7 +21,7 @@ function drawFinalValues() {
 }
 
 function metricColumn(rows, metric, key, title) {
-  // Rows with unfinished runs do not compete: a mean over the seeds that survived flatters the algorithm.
+  // Rows with unfinished runs are never the best: a mean over the seeds that finished would flatter the algorithm.
   const competes = (row) => row.finished === row.runs;
   const best = (row) => {
     const values = rows.filter((other) => competes(other) && sameButAlgorithm(other, row))

@@ -70,7 +70,7 @@ function xRangeOf(panel) {
   return [low, low === high ? low + 1 : high];
 }
 
-// Bands below all curves; LAYERS in facets.py says which curve lies above which.
+// Bands are drawn below all curves; LAYERS in facets.py is the drawing order of the curves.
 function drawLayers(curves, x, y) {
   const layer = (curve) => REPORT.layers.indexOf(REPORT.styles[view.compare][curve.label]);
   const sorted = [...curves].sort((a, b) => layer(a) - layer(b));

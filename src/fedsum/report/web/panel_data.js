@@ -1,4 +1,4 @@
-// Which panels the view shows, and the curves of each: means over seeds, from the lowest seed to the highest.
+// The panels that the view shows, and their curves: means over seeds, with the range from lowest to highest seed.
 
 function meanCurve(runs) {
   const last = Number(view.last), pointAt = new Map();

@@ -1,10 +1,10 @@
 // A table that sorts by the heading that is clicked, and the columns that both tables have.
 
-// A column is { key, title, value, show }: `value` sorts, `show` is what a cell holds. Optional are `text` (not a
+// A column is { key, title, value, show }: `value` sorts, `show` makes a cell's content. Optional are `text` (not a
 // number), `better` ("more": the first click sorts downwards) and `best` (whether a row's cell is bold).
 function drawTable(id, columns, rows, redraw) {
   const host = byId(id), keys = columns.map((column) => column.key).join();
-  // The heading stays while it can, so that the button just pressed keeps the focus.
+  // The heading is rebuilt only if the columns change, so that the button just pressed keeps the focus.
   if (host.dataset.keys !== keys) {
     host.dataset.keys = keys;
     const headings = columns.map((column) => drawHeading(id, column, redraw));
@@ -15,9 +15,10 @@ function drawTable(id, columns, rows, redraw) {
     if (heading.dataset.key !== key) heading.removeAttribute("aria-sort");
     else heading.setAttribute("aria-sort", direction === "down" ? "descending" : "ascending");
   }
-  const column = columns.find((each) => each.key === key), sorted = column ? sortRows(rows, column, direction) : rows;
+  const sortColumn = columns.find((column) => column.key === key);
+  const sorted = sortColumn ? sortRows(rows, sortColumn, direction) : rows;
   host.querySelector("tbody").replaceChildren(
-    ...sorted.map((row) => el("tr", {}, ...columns.map((each) => drawCell(each, row)))));
+    ...sorted.map((row) => el("tr", {}, ...columns.map((column) => drawCell(column, row)))));
 }
 
 const sortOf = (id) => (view.sort[id] ?? "").split(" ");

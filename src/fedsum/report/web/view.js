@@ -1,4 +1,4 @@
-// What the reader chose to see. The address holds it, so that a link shows someone else the same view.
+// The view: the reader's choices. The address holds it, so that a link shows someone else the same view.
 
 const DEFAULT_VIEW = {
   x: "round",
@@ -15,7 +15,7 @@ const VIEW_CHOICES = {
 };
 let view;
 
-// Ignores what this page does not know: the address may have been written for other runs, or by hand.
+// Ignores unknown keys and values: the address may have been written for other runs, or by hand.
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
   view = { ...DEFAULT_VIEW, off: {}, target: {}, sort: {} };
