@@ -1,6 +1,6 @@
 """Time per round on Flower: fedsum's FedAvg, with its protocol and checkpoints, beside Flower's own FedAvg.
 
-python benchmarks/overhead.py [--rounds 8] [--turns 2] [--out docs/results/overhead.json]
+python benchmarks/overhead.py [--rounds 8] [--turns 2] [--out benchmarks/results/overhead.json]
 
 Real processes on 127.0.0.1: a SuperLink and three SuperNodes. One run alternates between the two. The model has
 100,100 parameters and little local work, so that a round consists of process starts, polls and messages. The first

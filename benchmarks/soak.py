@@ -1,6 +1,6 @@
 """A federation on Flower with a fault every few rounds, over TLS with authentication.
 
-python benchmarks/soak.py [--rounds 100] [--every 3] [--out docs/results/soak.txt]
+python benchmarks/soak.py [--rounds 100] [--every 3] [--out benchmarks/results/soak.txt]
 
 Real processes on 127.0.0.1: one SuperLink with a database, five SuperNodes. Faults take turns, clients are random. The
 script checks that y = sum of all h_i after every round and that no wait exceeds the deadline. It compares the accuracy

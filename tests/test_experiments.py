@@ -37,6 +37,7 @@ def full(name):
         ("heterogeneity", 3),
         ("kaiming", 72),
         ("markov", 15),
+        ("mistakes", 6),
         ("probability", 15),
         ("sensitivity", 32),
     ],
@@ -46,7 +47,7 @@ def test_how_many_runs(name, runs):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 13
+    assert len(EXPERIMENTS) == 14
 
 
 def test_the_papers_setting():
@@ -163,9 +164,9 @@ def test_availability_repeats_the_authors_draws(seed):
     task = availability.digits(clients=20, seed=seed)
     parts, p = authors_draws(task.targets.tolist(), 20, seed)
     assert [part.tolist() for part in task.partition.parts] == parts
-    schedule = availability.follows_labels(20, "digits", seed=seed)
+    schedule = availability.stationary(20, "digits", seed=seed)
     assert np.allclose(schedule.probability(0), p)
-    waving = availability.follows_labels(20, "digits", seed=seed, sine=True)
+    waving = availability.sine(20, "digits", seed=seed)
     assert np.allclose(waving.probability(5), p)  # sin(2 pi 5 / 20) = 1
     assert np.allclose(waving.probability(15), 0.4 * np.array(p))
     np.random.seed(7)

@@ -403,3 +403,16 @@ def test_devices_and_dtypes_are_said_by_name():
         assert Options(rounds=1, local_steps=1, eta_l=0.1, device=device).dump()["device"] == name
     half = Options(rounds=1, local_steps=1, eta_l=0.1, dtype=torch.bfloat16)
     assert Options.parse(half.dump()) == half
+
+
+def test_a_field_that_was_added_later_has_its_default():
+    """A run recorded before MIFA had `displacements` is the same run as one without them."""
+    options = Options(rounds=3, local_steps=1, eta_l=0.1)
+    dumped = RunSpec.of(task(), fedsum.MIFA(), fedsum.Uniform(9, 2), options).dump()
+    older = {**dumped, "algorithm": {"name": "MIFA"}}
+    assert dumped["algorithm"] != older["algorithm"]
+    assert first_difference(older, dumped) is None
+    other = RunSpec.of(task(), fedsum.MIFA(displacements=True), fedsum.Uniform(9, 2), options).dump()
+    assert first_difference(older, other) == ("algorithm.displacements", False, True)
+    unknown = {**dumped, "algorithm": {"name": "mine:MIFA"}}
+    assert first_difference(unknown, {**dumped, "algorithm": {"name": "mine:MIFA", "decay": 1}})[0] == "algorithm.decay"

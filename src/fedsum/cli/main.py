@@ -9,6 +9,7 @@ from ..base.checks import InputError
 from .console import err
 from .delays_command import delays
 from .demo_command import demo
+from .fill_command import fill
 from .flower_certs_command import flower_certs
 from .flower_init_command import flower_init
 from .flower_settings_command import flower_settings
@@ -24,7 +25,7 @@ from .settings_command import settings
 from .show_command import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for command in (run, resume, show, grid, settings, reproduce, demo, delays, report, pack):
+for command in (run, resume, show, grid, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")

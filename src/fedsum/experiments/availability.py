@@ -33,7 +33,7 @@ def digits(clients: int = _CLIENTS, alpha: float = _ALPHA, seed: int = 3) -> Tas
     return vision("digits", partition=split, init="kaiming")
 
 
-def follows_labels(n: int, images: str, alpha: float = _ALPHA, seed: int = 3, sine: bool = False) -> Independent:
+def stationary(n: int, images: str, alpha: float = _ALPHA, seed: int = 3) -> Independent:
     """Client i is active with probability p_i = <label shares of client i, phi>.
 
     phi_c ~ U(0, 1) for the first half of the classes c and U(0, 0.5) for the others.
@@ -43,13 +43,20 @@ def follows_labels(n: int, images: str, alpha: float = _ALPHA, seed: int = 3, si
       images: the image set whose partition gives the label shares.
       alpha: the parameter of the partition's Dirichlet distribution.
       seed: the seed of the partition and of phi, the same as the task's.
-      sine: multiply p_i by 0.3 sin(2 pi t / 20) + 0.7 in round t.
     """
-    split, phi = _draws(images, n, alpha, seed)
-    p = np.minimum(split.counts / split.sizes[:, None] @ phi, 1.0)
-    if not sine:
-        return Independent(n, p)
+    return Independent(n, _probabilities(n, images, alpha, seed))
+
+
+def sine(n: int, images: str, alpha: float = _ALPHA, seed: int = 3) -> Independent:
+    """As `stationary`, with p_i multiplied by 0.3 sin(2 pi t / 20) + 0.7 in round t."""
+    p = _probabilities(n, images, alpha, seed)
     return Independent(n, lambda t: p * (0.3 * math.sin(2 * math.pi * t / 20) + 0.7))
+
+
+def _probabilities(n: int, images: str, alpha: float, seed: int) -> NDArray[np.float64]:
+    split, phi = _draws(images, n, alpha, seed)
+    p: NDArray[np.float64] = np.minimum(split.counts / split.sizes[:, None] @ phi, 1.0)
+    return p
 
 
 def _task(name: str, clients: int, alpha: float, seed: int, *, flip: bool) -> Task:

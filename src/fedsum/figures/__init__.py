@@ -3,7 +3,7 @@
 from .bars import label_colours, stacked_bars
 from .curves import curves
 from .raster import participation_figure
-from .saving import check_path, save
+from .saving import check_path, save, save_small
 from .style import COLOURS, wrapped
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "label_colours",
     "participation_figure",
     "save",
+    "save_small",
     "stacked_bars",
     "wrapped",
 ]

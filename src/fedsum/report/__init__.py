@@ -3,6 +3,7 @@
 from ..runs import Run, read_runs
 from .against_delay import against_delay, delays
 from .facets import NAMES, Facets, facets
+from .fill import fill
 from .page import render, write_page
 from .panels import bars, panel_figure
 from .patterns import measure, schedule_summary
@@ -18,6 +19,7 @@ __all__ = [
     "bars",
     "delays",
     "facets",
+    "fill",
     "final_table",
     "measure",
     "metric_names",

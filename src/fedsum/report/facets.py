@@ -69,8 +69,8 @@ class Facets:
 FACETS = tuple(field.name for field in fields(Facets))
 
 
-def facets(runs: Sequence[Run]) -> list[Facets]:
-    """The facets of each run, in the order of `runs`."""
+def facets(runs: Sequence[Run], rename: Mapping[str, str] | None = None) -> list[Facets]:
+    """The facets of each run, in the order of `runs`; `rename` replaces labels."""
     tasks = _labels(runs, "task", [()] * len(runs))
     schedules = _labels(runs, "schedule", tasks)
     algorithms = _labels(runs, "algorithm", list(zip(tasks, schedules, strict=True)))
@@ -79,7 +79,11 @@ def facets(runs: Sequence[Run]) -> list[Facets]:
     ]
     shown_options = _differing(zip(tasks, schedules, algorithms, strict=True), other_options)
     settings = [_label("", options, shown_options) for options in other_options]
-    return [Facets(*labels) for labels in zip(tasks, schedules, algorithms, settings, strict=True)]
+    renamed = rename or {}
+    return [
+        Facets(*(renamed.get(label, label) for label in labels))
+        for labels in zip(tasks, schedules, algorithms, settings, strict=True)
+    ]
 
 
 def values(curves: Iterable[Facets], name: str) -> list[str]:

@@ -37,6 +37,7 @@ def panel_figure(
     last: int | None = None,
     compare: str | None = None,
     title: str = "",
+    rename: Mapping[str, str] | None = None,
 ) -> Figure:
     """A grid of panels. Rows: tasks and metrics. Columns: participation patterns. One curve per value of `compare`.
 
@@ -48,12 +49,13 @@ def panel_figure(
       compare: "algorithm", "schedule", "setting" or "task"; default: the first of algorithm, schedule and setting
         that varies.
       title: the figure's title, above all panels.
+      rename: other labels for tasks, patterns, algorithms and settings.
 
     Lines are means over seeds. Bands go from the lowest seed to the highest. A cross marks the end of a diverged run.
     """
     ys = (y,) if isinstance(y, str) else tuple(y)
     _check(runs, x, ys, last, compare)
-    curves = facets(runs)
+    curves = facets(runs, rename)
     compare = compare or compared(curves)
     labels = values(curves, compare)
     places = styles(labels, compare)

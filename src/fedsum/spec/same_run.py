@@ -1,9 +1,11 @@
 """Whether two settings describe the same run."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..algorithms import ALGORITHMS
 from ..base.toml_values import DIGEST, Table, sha256
 from ..training import RESULT_NEUTRAL, rate_values
 from .task_fingerprint import MEASURED
@@ -18,9 +20,11 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     Settings in `free` may differ: names of tables, or of settings in a table, such as `deployment.deadline`.
 
     Rates are compared by their values over the run's rounds. The outputs of a task's functions are compared to six
-    digits. The path of a trace may differ if its content is the same.
+    digits. The path of a trace may differ if its content is the same. A field of an algorithm that was added after
+    the run began has its default.
     """
-    one, other = (_flat({key: value for key, value in table.items() if key not in _IGNORED}) for table in (before, now))
+    compared = ({key: value for key, value in table.items() if key not in _IGNORED} for table in (before, now))
+    one, other = (_flat(_with_defaults(table)) for table in compared)
     if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
         one["schedule.path"] = other["schedule.path"] = ""
     for key in [*other, *one]:
@@ -66,6 +70,18 @@ def _rate_difference(before: Any, now: Any, rounds: int) -> tuple[str, Any, Any]
         if rates[0] != rates[1]:
             return f"eta_l({t})", *rates
     return None
+
+
+def _with_defaults(table: Table) -> Table:
+    """The settings with the defaults of the algorithm's fields, if the algorithm is fedsum's own."""
+    algorithm = table.get("algorithm")
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+    if not isinstance(algorithm, Mapping) or name not in ALGORITHMS:
+        return table
+    fields = {field.name: field.default for field in dataclasses.fields(ALGORITHMS[name])}  # type: ignore[arg-type]
+    # TOML has no None: a field that is None is left out of the settings.
+    defaults = {key: value for key, value in fields.items() if isinstance(value, bool | int | float | str)}
+    return {**table, "algorithm": defaults | dict(algorithm)}
 
 
 def _rate_digest(rate: Any, rounds: int) -> str:

@@ -1,0 +1,133 @@
+"""Tables and figures in Markdown pages, made from runs.
+
+A page has blocks: HTML comments that start with `fedsum table` or `fedsum figure` and contain settings in TOML. `fill`
+writes each table between its comment and `<!-- end -->`, and draws each figure into its file. Paths are relative to
+the page.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..base.checks import InputError, nearest
+from ..base.files import written_whole
+from ..figures import save_small
+from ..runs import Run, read_runs
+from .against_delay import against_delay, delays
+from .markdown_tables import Curves, curves_of, delay_table, final_values, rounds_to, wins
+from .panels import panel_figure
+from .sensitivity import against_setting, setting_table
+
+_BLOCK = re.compile(r"<!-- fedsum (?P<what>\w+)\n(?P<settings>.*?)-->\n", re.DOTALL)
+_END = "<!-- end -->"
+_KINDS = {
+    "final": ("rows", "columns", "values", "spread", "beside"),
+    "wins": ("columns", "values", "reference"),
+    "rounds_to": ("rows", "columns", "values", "targets"),
+    "delay": (),
+}
+_COMMON = ("kind", "runs", "where", "rename")
+_FIGURE = ("runs", "where", "rename", "file", "x", "y", "compare", "last", "title", "against")
+_AGAINST = ("setting", "delay")
+
+
+def fill(page: str | Path, *, check: bool = False) -> list[int]:
+    """Fills the blocks of a page. Returns the line numbers of the tables that were out of date.
+
+    Args:
+      page: a Markdown file.
+      check: change nothing, and draw no figures.
+    """
+    page = Path(page)
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError("page", str(page), f"a Markdown file ({error.strerror})") from error
+    filled, outdated, end = "", [], 0
+    for block in _BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        filled += text[end : block.end()]
+        end = block.end()
+        try:
+            settings = tomllib.loads(block["settings"])
+            if block["what"] == "figure":
+                if not check:
+                    _draw(settings, page.parent)
+                continue
+            if block["what"] != "table":
+                raise InputError("block", block["what"], "'table' or 'figure'")
+            close = text.find(_END, end)
+            following = _BLOCK.search(text, end)
+            if close < 0 or (following and following.start() < close):
+                raise InputError("block", block["what"], f"a line {_END} after it")
+            table = "\n".join(["", *_table(settings, page.parent), "", ""])
+        except (InputError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"line {line} of page", page.name, str(error)) from error
+        if table != text[end:close]:
+            outdated.append(line)
+        filled += table
+        end = close
+    if outdated and not check:
+        with written_whole(page) as part:
+            part.write_text(filled + text[end:], encoding="utf-8")
+    return outdated
+
+
+def _table(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    kind = settings.get("kind", "final")
+    if kind not in _KINDS:
+        raise InputError("kind", kind, nearest(str(kind), _KINDS))
+    _check(settings, (*_COMMON, *_KINDS[kind]))
+    curves = _curves(settings, folder)
+    rows, columns = settings.get("rows", ["algorithm"]), settings.get("columns", ["task"])
+    values = settings.get("values", ["test_accuracy"])
+    if kind == "delay":
+        return delay_table(curves)
+    if kind == "wins":
+        return wins(curves, columns, values[0], settings.get("reference", "FedSUM"))
+    if kind == "rounds_to":
+        return rounds_to(curves, rows, columns, values[0], settings.get("targets", {}))
+    beside = folder / settings["beside"] if "beside" in settings else None
+    return final_values(curves, rows, columns, values, settings.get("spread", "none"), beside)
+
+
+def _draw(settings: Mapping[str, Any], folder: Path) -> None:
+    _check(settings, _FIGURE)
+    curves = _curves(settings, folder)
+    runs = [run for group in curves.values() for run in group]
+    title, against = settings.get("title", ""), settings.get("against")
+    if against is None:
+        options = {name: settings[name] for name in ("x", "y", "compare", "last", "rename") if name in settings}
+        figure = panel_figure(runs, title=title, **options)
+    elif against == "delay":
+        figure = against_delay(delays(runs), title)
+    elif against == "setting" and (table := setting_table(runs)) is not None:
+        figure = against_setting(table, title=title)
+    else:
+        raise InputError(
+            "against", against, f"{nearest(str(against), _AGAINST)}; 'setting' needs runs of several rates"
+        )
+    if "file" not in settings:
+        raise InputError("file", None, "the PNG file to draw")
+    save_small(figure, folder / settings["file"])
+
+
+def _curves(settings: Mapping[str, Any], folder: Path) -> Curves:
+    return curves_of(_runs(settings, folder), settings.get("where", {}), settings.get("rename"))
+
+
+def _runs(settings: Mapping[str, Any], folder: Path) -> list[Run]:
+    sources = settings.get("runs")
+    if not sources:
+        raise InputError("runs", sources, "a packed file or a folder with runs")
+    return [
+        run for source in ([sources] if isinstance(sources, str) else sources) for run in read_runs(folder / source)
+    ]
+
+
+def _check(settings: Mapping[str, Any], accepted: tuple[str, ...]) -> None:
+    for name in settings:
+        if name not in accepted:
+            raise InputError("setting", name, nearest(name, accepted))
