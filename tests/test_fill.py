@@ -90,6 +90,8 @@ def test_runs_that_diverged(tmp_path):
     write_run(tmp_path / "runs/all", configured("FedAvg", rounds=ROUNDS), curve(0.9), state="diverged")
     table, _ = filled(tmp_path, "")
     assert [row[1] for row in table[2:]] == ["**90.0 (1 of 2 diverged)**", "diverged"]
+    table, _ = filled(tmp_path, 'values = ["test_accuracy", "train_loss"]')
+    assert [row[1] for row in table[2:]] == ["**90.0 / 0.100 (1 of 2 diverged)**", "diverged"]
 
 
 def test_wins(runs, tmp_path):

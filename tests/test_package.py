@@ -56,3 +56,26 @@ def python_blocks():
 def test_python_in_the_documents_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "document", "exec"), {"__name__": "__main__"})
+
+
+def links():
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" not in target:
+                yield pytest.param(path, target, id=f"{path.relative_to(ROOT)}-{target}")
+
+
+def anchors(path):
+    """The anchors of a Markdown page, as GitHub makes them from its headings."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("page", "target"), list(links()))
+def test_links_of_the_documents_resolve(page, target):
+    name, _, anchor = target.partition("#")
+    path = (page.parent / name).resolve() if name else page
+    assert path.exists()
+    assert not anchor or anchor in anchors(path)

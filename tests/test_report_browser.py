@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from sweeps import TASK, configured, measured, write_run, write_sweep
@@ -310,3 +311,13 @@ def test_controls_are_folded_on_a_phone_and_reachable_by_keyboard(opened):
     assert browser.execute_script(unlabelled) == 0
     one(browser, "#on-algorithm-0").send_keys(" ")
     assert "FedSUM" not in curves(browser)
+
+
+def test_a_packed_file_opens(browser, tmp_path):
+    packed = Path(__file__).parent.parent / "docs/results/bias.parquet"
+    browser.get(write_page(packed, tmp_path / "report.html").as_uri())
+    assert browser.title.startswith("bias")
+    text = browser.find_element("tag name", "body").text
+    assert "FedSUM" in text
+    assert "SVHN" in text
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

@@ -27,7 +27,7 @@ def save_small(figure: Figure, path: str | Path) -> Path:
     with written_whole(path) as part:
         figure.savefig(part, dpi=110)
         with Image.open(part) as image:
-            small = image.convert("RGB").quantize(64)
+            small = image.convert("RGB").quantize(128)
         small.save(part, optimize=True)
     return Path(path).resolve()
 

@@ -68,6 +68,8 @@ def final_values(
     caption = f"{' / '.join(head).capitalize()}. {over} Final values are means over {FINAL_WINDOW}."
 
     def cell(group: list[Run]) -> str:
+        if all(run.state == "diverged" for run in group):
+            return "diverged"
         return " / ".join(_spread(_finals(group, name), name, spread) for name in values) + _diverged(group)
 
     if beside is None:
@@ -255,8 +257,6 @@ def _spread(values: Sequence[float], metric: str, spread: str) -> str:
 
 def _diverged(group: Sequence[Run]) -> str:
     diverged = sum(run.state == "diverged" for run in group)
-    if diverged and diverged == len(group):
-        return "diverged"
     return f" ({diverged} of {len(group)} diverged)" if diverged else ""
 
 
