@@ -66,6 +66,18 @@ def test_the_papers_setting():
     assert {run.table["rounds"] for run in full("grid")} == {500}
 
 
+def test_runs_are_named_after_the_function_alone():
+    names = [run.name for run in full("availability")]
+    assert names[0] == "cifar10,cifar10,stationary,FedSUM,eta_0=0.05,task.seed=3,schedule.seed=3,seed=3"
+    table, _ = experiment("mistakes")
+    same = ["fedsum.experiments.mistakes:DividedByM", "fedsum.experiments.between:Between"]
+    table["sweep"]["algorithm"] = [same[0], {"name": same[1], "steps": "FedSUM", "server": "FedSUM"}]
+    assert [run.name for run in expand(table, Path("there"))][::2] == [
+        "cifar10,DividedByM,seed=0",
+        "cifar10,Between,seed=0",
+    ]
+
+
 def test_unknown_names():
     with pytest.raises(InputError, match="did you mean 'algorithms'"):
         experiment("algorithm")

@@ -103,6 +103,13 @@ def test_wins(runs, tmp_path):
     assert losses[2:] == [["FedSUM", "0 of 2, -0.11 to -0.01", "1 of 2, -0.21 to +0.01"]]
 
 
+def test_a_margin_that_rounds_to_zero_has_no_sign(tmp_path):
+    for algorithm, end in {"FedSUM": 0.9100, "FedAvg": 0.91004}.items():
+        write_run(tmp_path / "runs" / algorithm, configured(algorithm, rounds=ROUNDS), curve(end))
+    table, _ = filled(tmp_path, 'kind = "wins"')
+    assert table[2] == ["FedAvg", "0 of 1, 0.0 to 0.0"]
+
+
 def test_rounds_to_a_target(runs, tmp_path):
     settings = 'kind = "rounds_to"\ncolumns = ["schedule"]\ntargets = {digits = 0.905}'
     table, text = filled(tmp_path, settings)

@@ -150,7 +150,7 @@ def rounds_to(
         for run in group:
             target = targets[task_of[id(run)]]
             for row in run.rows:
-                if metric in row and row["round"] > 0 and (row[metric] <= target if less else row[metric] >= target):
+                if metric in row and (row[metric] <= target if less else row[metric] >= target):
                     reached.append((row["round"], row["communication"] / 1000))
                     break
         if not reached:
