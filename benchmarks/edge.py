@@ -1,6 +1,6 @@
 """The edge of stability of a network trained by FedSUM, under several participation patterns.
 
-python benchmarks/edge.py [--rounds 1500] [--out FOLDER]
+python benchmarks/edge.py [--rounds 1500] [--data FILE.json] [--figure FILE.png]
 
 Handwritten digits, 50 clients with few labels each, ten active clients per round, a small tanh network with squared
 errors. The curvature of its loss grows during training until it reaches the stability limit of the step size. The
@@ -104,7 +104,8 @@ def draw(results, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1500)
-    parser.add_argument("--out", type=Path, help="write edge.json and edge.png here")
+    parser.add_argument("--data", type=Path, help="write the curves to this JSON file")
+    parser.add_argument("--figure", type=Path, help="draw the curves into this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the matrices are small
     warnings.filterwarnings("ignore", message=".*diverged")  # the table shows divergence
@@ -139,10 +140,10 @@ def main():
             str(row["rate"]), row["pattern"], limit, "diverged" if row["diverged"] else f"{np.mean(last):.2f}"
         )
     Console().print(table)
-    if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "edge.json").write_text(json.dumps(results, indent=1))
-        draw(results, arguments.out / "edge.png")
+    if arguments.data:
+        arguments.data.write_text(json.dumps(results, indent=1))
+    if arguments.figure:
+        draw(results, arguments.figure)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ROUNDS = 100
 
 
 def curve(end, start=0.1, loss=None):
-    """Metrics whose accuracy is `end` over the last 50 rounds, and rises to it linearly before."""
+    """Metrics whose accuracy is `end` over the last 25 rounds, and rises to it linearly before."""
     rounds = np.arange(0, ROUNDS + 1, 5)
     accuracy = np.minimum(end, start + (end - start) * rounds / 75)
     table = {"round": rounds, "train_loss": 1 - accuracy if loss is None else loss, "test_accuracy": accuracy}
@@ -61,7 +61,7 @@ def test_final_values(runs, tmp_path):
         ["FedAvg", "80.0 to 94.0", "71.0 to 91.0"],
     ]
     assert "Test accuracy in %. Lowest to highest of 2 seeds." in text
-    assert "last 50 rounds" in text
+    assert "means over the last 25 rounds" in text  # a quarter of 100
     table, _ = filled(tmp_path, 'columns = ["schedule"]\nspread = "std"\nvalues = ["train_loss", "test_accuracy"]')
     assert table[3] == ["FedAvg", "0.130 ± 0.0990 / 87.0 ± 9.9", "0.190 ± 0.141 / 81.0 ± 14.1"]
     assert table[2][1] == "**0.0700 ± 0.0283 / 93.0 ± 2.8**"  # the smaller loss is better
@@ -127,6 +127,14 @@ def test_rounds_to_a_target(runs, tmp_path):
     assert "reaches 90.5% on digits" in text
     table, _ = filled(tmp_path, settings.replace("0.905", "0.99"))
     assert {cell for row in table[2:] for cell in row[1:]} == {"never"}
+
+
+def test_values_at_rounds(runs, tmp_path):
+    settings = 'kind = "at_rounds"\nrows = ["schedule"]\nwhere = {algorithm = "FedSUM"}\nrounds = [0, 100, 101]'
+    table, text = filled(tmp_path, settings)
+    assert table[0] == ["schedule", "round 0", "round 100", "round 101"]
+    assert table[2:] == [["Uniform (P1)", "10.0", "93.0", ""], ["Independent (P2)", "10.0", "91.0", ""]]
+    assert "Test accuracy in % by round." in text
 
 
 def test_published_numbers_beside_ours(runs, tmp_path):
@@ -202,6 +210,10 @@ def test_figures_against_a_setting(tmp_path):
         (
             'table\nruns = "runs"\nbeside = "no.csv"\ncolumns = ["schedule"]\n-->\n<!-- end -->',
             "columns task, schedule",
+        ),
+        (
+            'table\nruns = "runs"\nkind = "at_rounds"\nrows = ["algorithm", "schedule"]\n-->\n<!-- end -->',
+            "rounds = []",
         ),
         ('figure\nruns = "runs"\n-->\n', "file = None: the PNG file to draw"),
         ('figure\nruns = "runs"\nfile = "a.pdf"\n-->\n', "a file ending in .png"),

@@ -21,7 +21,7 @@ LABELS = {
 }
 
 _FINAL_ROUNDS = 50
-FINAL_WINDOW = f"the last {_FINAL_ROUNDS} rounds, or the last quarter of a shorter run"
+FINAL_WINDOW = f"the last {_FINAL_ROUNDS} rounds, or the last quarter of a run shorter than {4 * _FINAL_ROUNDS} rounds"
 """what a final value is a mean over, in words: a single round says little where accuracy jumps"""
 
 

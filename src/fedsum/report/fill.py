@@ -16,7 +16,7 @@ from ..base.files import written_whole
 from ..figures import save_small
 from ..runs import Run, read_runs
 from .against_delay import against_delay, delays
-from .markdown_tables import Curves, curves_of, delay_table, final_values, rounds_to, wins
+from .markdown_tables import Curves, at_rounds, curves_of, delay_table, final_values, rounds_to, wins
 from .panels import panel_figure
 from .sensitivity import against_setting, setting_table
 
@@ -26,6 +26,7 @@ _KINDS = {
     "final": ("rows", "columns", "values", "spread", "beside"),
     "wins": ("columns", "values", "reference"),
     "rounds_to": ("rows", "columns", "values", "targets"),
+    "at_rounds": ("rows", "values", "rounds"),
     "delay": (),
 }
 _COMMON = ("kind", "runs", "where", "rename")
@@ -87,6 +88,8 @@ def _table(settings: Mapping[str, Any], folder: Path) -> list[str]:
         return delay_table(curves)
     if kind == "wins":
         return wins(curves, columns, values[0], settings.get("reference", "FedSUM"))
+    if kind == "at_rounds":
+        return at_rounds(curves, rows, values[0], settings.get("rounds", []))
     if kind == "rounds_to":
         return rounds_to(curves, rows, columns, values[0], settings.get("targets", {}))
     beside = folder / settings["beside"] if "beside" in settings else None

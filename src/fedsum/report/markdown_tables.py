@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import FINAL_WINDOW, LABELS, final_value, smaller_is_better
+from ..base.metrics import LABELS, final_value, final_window, smaller_is_better
 from ..runs import Run
 from .against_delay import delays
 from .facets import FACETS, Facets, facets, ordered
@@ -60,12 +60,13 @@ def final_values(
     grid = _Grid(curves, rows, columns)
     head = [_label(LABELS.get(name, name), name) for name in values]
     seeds = _range([len(group) for group in curves.values()])
+    window = _range([final_window(int(run.config["rounds"])) for group in curves.values() for run in group])
     over = {
         "none": f"Mean over {seeds} seeds." if seeds != "1" else "One seed.",
         "std": f"Mean ± standard deviation over {seeds} seeds.",
         "range": f"Lowest to highest of {seeds} seeds.",
     }[spread]
-    caption = f"{' / '.join(head).capitalize()}. {over} Final values are means over {FINAL_WINDOW}."
+    caption = f"{' / '.join(head).capitalize()}. {over} Final values are means over the last {window} rounds."
 
     def cell(group: list[Run]) -> str:
         if all(run.state == "diverged" for run in group):
@@ -167,6 +168,20 @@ def rounds_to(
     return [caption, "", *grid.lines(cell)]
 
 
+def at_rounds(curves: Curves, rows: Sequence[str], metric: str, rounds: Sequence[int]) -> list[str]:
+    """A metric at chosen rounds, one column per round; the mean over seeds."""
+    if not rounds:
+        raise InputError("rounds", list(rounds), "a list of rounds")
+    grid = _Grid(curves, rows, [])
+    table = [[", ".join(rows), *(f"round {t}" for t in rounds)]]
+    for row in grid.rows:
+        _, group = grid.cells[row, ()]
+        measured = [{int(line["round"]): line[metric] for line in run.rows if metric in line} for run in group]
+        found = [[values[t] for values in measured if t in values] for t in rounds]
+        table.append([" · ".join(row), *(_spread(values, metric, "none") for values in found)])
+    return [f"{_label(LABELS.get(metric, metric), metric).capitalize()} by round.", "", *_table(table)]
+
+
 def delay_table(curves: Curves) -> list[str]:
     """Delay and error of every pattern."""
     measured = delays([run for group in curves.values() for run in group]).sort_values("tau_avg", kind="stable")
@@ -213,7 +228,7 @@ class _Grid:
         return _table(table)
 
     def bold_note(self, metric: str) -> str:
-        return f" Bold: best {LABELS.get(metric, metric)} of the column." if len(self.rows) > 1 else ""
+        return f" Bold: best mean {LABELS.get(metric, metric)} of the column." if len(self.rows) > 1 else ""
 
     def _best(self, key: Key, metric: str) -> list[Key]:
         """The rows with the best mean in this column; several if they are printed alike."""
