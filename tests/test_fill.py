@@ -187,9 +187,14 @@ def test_figures_against_a_setting(tmp_path):
         eta_l = {"name": "InverseSqrt", "eta_0": rate, "over": 10.0}
         write_run(tmp_path / "runs" / f"{rate}", configured("FedAvg", eta_l=eta_l, rounds=ROUNDS), curve(rate + 0.5))
     page = tmp_path / "page.md"
-    page.write_text('<!-- fedsum figure\nruns = "runs"\nfile = "rates.png"\nagainst = "setting"\n-->\n')
-    fill(page)
-    assert (tmp_path / "rates.png").exists()
+    block = '<!-- fedsum figure\nruns = "runs"\nfile = "rates.png"\nagainst = "setting"\n-->\n'
+    widths = []
+    for settings in (block, block.replace("-->", 'y = ["test_accuracy"]\n-->')):
+        page.write_text(settings)
+        fill(page)
+        with Image.open(tmp_path / "rates.png") as image:
+            widths.append(image.width)
+    assert widths[1] < 0.8 * widths[0]  # one panel instead of two
 
 
 @pytest.mark.parametrize(

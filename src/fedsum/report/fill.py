@@ -107,7 +107,7 @@ def _draw(settings: Mapping[str, Any], folder: Path) -> None:
     elif against == "delay":
         figure = against_delay(delays(runs), title)
     elif against == "setting" and (table := setting_table(runs)) is not None:
-        figure = against_setting(table, title=title)
+        figure = against_setting(table, **({"y": settings["y"]} if "y" in settings else {}), title=title)
     else:
         raise InputError(
             "against", against, f"{nearest(str(against), _AGAINST)}; 'setting' needs runs of several rates"
