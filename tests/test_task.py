@@ -1,5 +1,7 @@
 """tasks.Task: batches, gradients, evaluation and refused input."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import nets
@@ -367,3 +369,46 @@ def test_a_task_of_ones_own_may_give_a_network():
             return pair_task().as_network()
 
     assert network_of(Own()).names == ("weight", "bias")
+
+
+GROUP_NORMS = """
+import sys
+import torch
+from torch import nn
+import fedsum
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+    def forward(self, x):
+        return nn.functional.group_norm(x, 1, self.weight)
+
+def network(kind):
+    rest = [nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 2)]
+    convolution, norm = nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(2, 4)
+    if kind == "frozen":
+        convolution.requires_grad_(False)
+    first = {"first": [nn.GroupNorm(1, 3)], "functional": [Functional()]}.get(kind, [])
+    return nn.Sequential(*first, convolution, norm, *rest)
+
+draw = torch.Generator().manual_seed(0)
+data = [(torch.randn(9, 3, 8, 8, generator=draw), torch.arange(9) % 2) for _ in range(4)]
+task = fedsum.tasks.Task(lambda: network(sys.argv[1]), nn.functional.cross_entropy, data)
+ends = [
+    fedsum.simulate(task, fedsum.FedAvg(), fedsum.Uniform(4, 2), rounds=2, local_steps=2, eta_l=0.1, batch_size=4,
+                    engine=engine, dtype=torch.float64).x for engine in ("loop", "batched")
+]
+assert (ends[0] - ends[1]).abs().max() < 1e-10
+print(task._prepared(task.inputs[:2]).is_contiguous(memory_format=torch.channels_last))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels_last"), [("first", False), ("functional", False), ("frozen", False), ("", True)]
+)
+def test_group_norm_whose_input_needs_no_gradient(kind, channels_last):
+    """torch crashes in its backward pass on channels_last inputs: in another process, which the crash would end."""
+    done = subprocess.run([sys.executable, "-c", GROUP_NORMS, kind], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(channels_last)

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
+from .memory_layout import channels_last, supports_channels_last
 from .network import Loss, Network, Outputs, Prepare
 from .partition import Partition
 from .transforms import Augment
@@ -100,6 +101,8 @@ class Task:
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _WITHOUT_RANDOMNESS for module in self._training.modules())
         self.source = source
+        self._use_channels_last = False  # for the trial itself
+        self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         self._refuse_batch_statistics()
 
     @property
@@ -226,7 +229,11 @@ class Task:
             inputs = self.prepare(inputs, self.dtype)
         elif inputs.is_floating_point():
             inputs = inputs.to(self.dtype)
-        return _channels_last(inputs) if inputs.dim() == 4 and self.device.type == "cpu" else inputs
+        on_cpu = self.device.type == "cpu" and inputs.dim() == 4  # stacked cohorts have one dimension more
+        return channels_last(inputs) if on_cpu and self._use_channels_last else inputs
+
+    def _first_inputs(self) -> Tensor:
+        return self._prepared(self.inputs[:2])
 
     def _chunks(self, samples: int, activations: int = _ACTIVATIONS) -> Iterator[slice]:
         sample = self.inputs[0].numel() * self.dtype.itemsize
@@ -312,16 +319,6 @@ def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> No
         tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
         if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
             raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    """Images in channels_last layout: convolutions and pooling on a CPU are a quarter to a third faster.
-
-    With one channel both layouts are the same memory, and torch assumes the other one unless the strides differ.
-    """
-    _, channels, height, width = images.shape
-    inner = images.contiguous(memory_format=torch.channels_last)
-    return inner.as_strided(images.shape, (channels * height * width, 1, channels * width, channels))
 
 
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
