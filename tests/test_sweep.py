@@ -573,7 +573,7 @@ def test_a_worker_that_cannot_be_started_fails_its_runs_and_does_not_hang(tmp_pa
     runs = expand(tomllib.loads(SMALL) | {"sweep": {"seed": [0]}}, tmp_path)
     (stand,) = run_all(runs, LocalPool(1)).values()
     assert stand.state == "failed"
-    assert "its worker died, 3 times now" in stand.reason
+    assert "its worker died 3 times" in stand.reason
     assert "Resource temporarily unavailable" in stand.reason
 
 
@@ -633,7 +633,7 @@ def test_the_processes_of_a_pool_are_numbered(tmp_path, monkeypatch):
             pools._Worker(number)
     assert served == [0, 1, 2]
     drivers = []
-    monkeypatch.setattr(LocalPool, "_drive", lambda self, number: drivers.append(number))
+    monkeypatch.setattr(LocalPool, "_feed_worker", lambda self, number: drivers.append(number))
     with LocalPool(3):
         pass
     assert sorted(drivers) == [0, 1, 2]
