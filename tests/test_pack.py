@@ -330,7 +330,7 @@ def test_equal_names_need_equal_content(parts, tmp_path):
     path.write_text(text)
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace("eta_0 = 0.05", "eta_0 = 0.06"))
-    with pytest.raises(InputError, match="with the same name"):
+    with pytest.raises(InputError, match="which has the same name"):
         pack([file, parts[0]], tmp_path / "other.parquet")
     assert not (tmp_path / "other.parquet").exists()
 

@@ -449,14 +449,14 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: fedsum resume {tmp_path / 'run'}" in error
+    assert f"resume with: fedsum resume {tmp_path / 'run'}" in error
     assert Run.read(tmp_path / "run").state == "stopped"
 
 
 def test_the_display_of_a_sweep(undisturbed, monkeypatch):
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, _environ={"TERM": "xterm"})
     monkeypatch.setattr(progress, "err", terminal)
-    monkeypatch.setitem(progress.QUIET, "disable", False)
+    monkeypatch.setitem(progress.PROGRESS_OPTIONS, "disable", False)
     runs = expand(tomllib.loads(SWEEP), undisturbed)
     stands = {run.name: Run.read(run.folder) for run in runs}
     first = runs[0].name
