@@ -1,4 +1,4 @@
-"""Metrics of a run to MLflow: `pip install mlflow-skinny`, then `python examples/mlflow_observer.py`."""
+"""Logs the metrics of a run to MLflow: `pip install mlflow-skinny`, then `python examples/mlflow_observer.py`."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import fedsum
 
 
 class MLflow(fedsum.Observer):
-    """Logs every evaluation, tau and the number of active clients; its arguments are those of mlflow.start_run."""
+    """Logs every evaluation, tau and the number of active clients. Arguments are passed to mlflow.start_run."""
 
     def __init__(self, **arguments: Any) -> None:
         self._arguments = arguments

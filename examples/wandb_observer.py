@@ -1,6 +1,6 @@
-"""Metrics of a run to Weights & Biases: `pip install wandb`, then `python examples/wandb_observer.py`.
+"""Logs the metrics of a run to Weights & Biases: `pip install wandb`, then `python examples/wandb_observer.py`.
 
-Nothing leaves the machine with WANDB_MODE=offline.
+With WANDB_MODE=offline, no data leaves the machine.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import fedsum
 
 
 class WandB(fedsum.Observer):
-    """Logs every evaluation, tau and the number of active clients; its arguments are those of wandb.init."""
+    """Logs every evaluation, tau and the number of active clients. Arguments are passed to wandb.init."""
 
     def __init__(self, **arguments: Any) -> None:
         self._arguments = arguments

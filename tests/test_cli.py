@@ -69,7 +69,7 @@ def test_delays_of_a_trace(fedsum, tmp_path):
     (tmp_path / "seen.csv").write_text("time,client\n0,anna\n10,bert\n70,anna\n130,anna\n")
     code, out, _ = fedsum("delays", "seen.csv", "--round-length", 60)
     assert code == 0
-    assert "client bert, 1 rounds; 0 never" in out
+    assert "client bert, 1 rounds; 0 never active" in out
     assert "no lemma for this pattern" in out
     code, out, _ = fedsum("delays", "seen.csv", "--round-length", 60, "--json")
     assert json.loads(out)["tau_max"] == 2

@@ -325,12 +325,12 @@ def test_equal_names_need_equal_content(parts, tmp_path):
     for column, other in (("error", repr(float(cells["error"]) * 1.001)), ("bytes", "1")):
         line = ",".join((cells | {column: other}).values())
         path.write_text("\n".join([head, line, *rest, ""]))
-        with pytest.raises(InputError, match="with the same name; pack them into two files"):
+        with pytest.raises(InputError, match="which has the same name; pack them into two files"):
             pack([file, parts[0]], tmp_path / "other.parquet")
     path.write_text(text)
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace("eta_0 = 0.05", "eta_0 = 0.06"))
-    with pytest.raises(InputError, match="with the same name"):
+    with pytest.raises(InputError, match="which has the same name"):
         pack([file, parts[0]], tmp_path / "other.parquet")
     assert not (tmp_path / "other.parquet").exists()
 
@@ -360,7 +360,7 @@ def test_a_damaged_run_is_refused(sweep, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(sweep, "sweep")
     (tmp_path / "sweep/FedSUM-Uniform-0/config.toml").write_text("rounds = ")
-    with pytest.raises(InputError, match=r"FedSUM-Uniform-0': config\.toml: .*; mend it"):
+    with pytest.raises(InputError, match=r"FedSUM-Uniform-0': config\.toml: .*; repair it"):
         pack("sweep")
 
 

@@ -123,7 +123,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert (tmp_path / "metrics.csv").read_text() == before
     (tmp_path / "checkpoint.safetensors").unlink()
     for _ in range(2):
-        with pytest.raises(InputError, match="finished and kept no checkpoint"):
+        with pytest.raises(InputError, match="finished and has no checkpoint"):
             go(tmp_path)
         assert (tmp_path / "metrics.csv").read_text() == before
         assert Run.read(tmp_path).state == "finished"
@@ -343,7 +343,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", ["file", "file/below", "/proc/nowhere"])
 def test_folders_that_cannot_be(path, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="a folder that can be made and written to"):
+    with pytest.raises(InputError, match="a folder that can be created and written to"):
         go(tmp_path / path)
 
 
@@ -359,7 +359,7 @@ def asked(number):
 def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(number, tmp_path):
     with pytest.raises(KeyboardInterrupt) as stop:
         go(tmp_path, on_round=asked(number), checkpoint_rounds=None)
-    assert str(stop.value) == f"stopped after round 10; go on with: fedsum resume {tmp_path}"
+    assert str(stop.value) == f"stopped after round 10; resume with: fedsum resume {tmp_path}"
     assert Run.read(tmp_path).state == "stopped"
     began = []
     assert_same(go(tmp_path, on_round=lambda done: began.append(done.round)), go())
@@ -428,7 +428,7 @@ def test_two_broken_checkpoints_are_an_error_and_not_a_new_start(tmp_path):
     for path in tmp_path.glob("checkpoint*"):
         path.write_bytes(path.read_bytes()[:-5])
     metrics = (tmp_path / "metrics.csv").read_text()
-    with pytest.raises(InputError, match="no other checkpoint is good"):
+    with pytest.raises(InputError, match="no other checkpoint is valid"):
         go(tmp_path)
     assert (tmp_path / "metrics.csv").read_text() == metrics
 
@@ -445,7 +445,7 @@ def test_a_broken_metrics_line_is_mended(tmp_path):
 def test_a_broken_config_is_refused(tmp_path):
     broken_off(tmp_path, 7)
     (tmp_path / "config.toml").write_text("rounds = ")
-    with pytest.raises(InputError, match="a TOML file as fedsum wrote it"):
+    with pytest.raises(InputError, match="a TOML file written by fedsum"):
         go(tmp_path)
 
 
@@ -459,7 +459,9 @@ def test_a_full_disk_stops_the_run_and_loses_nothing_before(tmp_path, monkeypatc
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tensorfile, "write", full)
-    with pytest.raises(OSError, match=r"could not be written .No space left on device.; the previous one is kept"):
+    with pytest.raises(
+        OSError, match=r"could not be written .No space left on device.; the previous checkpoint is intact"
+    ):
         go(tmp_path)
     assert Run.read(tmp_path).state == "failed"
     assert "No space left" in Run.read(tmp_path).reason
@@ -491,7 +493,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("no mount namespace can be made here")
     found = subprocess.run(["unshare", "-rm", "sh", "-c", inside], capture_output=True, text=True, check=True)
-    assert "could not be written (No space left on device); the previous one is kept" in found.stdout
+    assert "could not be written (No space left on device); the previous checkpoint is intact" in found.stdout
 
 
 # Checkpoints during training.
@@ -552,7 +554,7 @@ def test_tensor_files_are_what_the_library_reads(tmp_path):
     assert all(torch.equal(found[name], value) for name, value in entries.items())
     with safe_open(path, framework="pt") as file:
         assert file.metadata() == {"a": "b"}
-    tensorfile.verified(path)
+    tensorfile.verify(path)
 
 
 def test_checkpoints_come_by_the_clock(tmp_path, monkeypatch):
@@ -571,5 +573,5 @@ def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
     broken_off(tmp_path, 7)
     path = tmp_path / "checkpoint.safetensors"
     tensorfile.write(path, {"x": tensorfile.Entry.of(torch.zeros(3))}, {"format": "fedsum checkpoint 99"})
-    with pytest.raises(InputError, match="it says 'fedsum checkpoint 99'"):
+    with pytest.raises(InputError, match="its format is 'fedsum checkpoint 99'"):
         go(tmp_path)

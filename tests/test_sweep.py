@@ -449,14 +449,14 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: fedsum resume {tmp_path / 'run'}" in error
+    assert f"resume with: fedsum resume {tmp_path / 'run'}" in error
     assert Run.read(tmp_path / "run").state == "stopped"
 
 
 def test_the_display_of_a_sweep(undisturbed, monkeypatch):
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, _environ={"TERM": "xterm"})
     monkeypatch.setattr(progress, "err", terminal)
-    monkeypatch.setitem(progress.QUIET, "disable", False)
+    monkeypatch.setitem(progress.PROGRESS_OPTIONS, "disable", False)
     runs = expand(tomllib.loads(SWEEP), undisturbed)
     stands = {run.name: Run.read(run.folder) for run in runs}
     first = runs[0].name
@@ -573,7 +573,7 @@ def test_a_worker_that_cannot_be_started_fails_its_runs_and_does_not_hang(tmp_pa
     runs = expand(tomllib.loads(SMALL) | {"sweep": {"seed": [0]}}, tmp_path)
     (stand,) = run_all(runs, LocalPool(1)).values()
     assert stand.state == "failed"
-    assert "its worker died, 3 times now" in stand.reason
+    assert "its worker died 3 times" in stand.reason
     assert "Resource temporarily unavailable" in stand.reason
 
 
@@ -633,7 +633,7 @@ def test_the_processes_of_a_pool_are_numbered(tmp_path, monkeypatch):
             pools._Worker(number)
     assert served == [0, 1, 2]
     drivers = []
-    monkeypatch.setattr(LocalPool, "_drive", lambda self, number: drivers.append(number))
+    monkeypatch.setattr(LocalPool, "_feed_worker", lambda self, number: drivers.append(number))
     with LocalPool(3):
         pass
     assert sorted(drivers) == [0, 1, 2]

@@ -16,7 +16,7 @@ class FedAU(Algorithm):
     S_t: the active clients of round t. G_i: the mean of client i's K gradients.
     w_i: the mean of client i's recorded intervals, or 1 before the first. An interval ends when the client is
     active; it is used from the client's next active round on. An interval also ends when the client has been away
-    for `cutoff` rounds. Intervals are computed from the client's last active round, so absent clients cost nothing.
+    for `cutoff` rounds. Intervals are computed from the client's last active round, so absent clients cost no time.
     An empty round (no active clients) changes nothing. One vector down, one up.
 
     Args:

@@ -20,7 +20,7 @@ class FedSUMCR(Algorithm):
         correction = (z_i - x) / (E - E_i) - h_i,   then z_i <- x, E_i <- E
 
     This is exact for any schedule eta_l(t). The paper prints the divisor eta_g eta_l K/N * (t - a_i), with a_i
-    client i's last active round. That is equal for a constant rate only. One vector down, one up.
+    client i's last active round. The two divisors are equal only for a constant eta_l. One vector down, one up.
 
     Args:
       printed_average: use the paper's literal formula, with the current eta_l and t - a_i.

@@ -1,4 +1,4 @@
-"""The messages and state of an algorithm, measured on its own functions."""
+"""Message sizes and state of an algorithm, measured by one round of its functions."""
 
 from dataclasses import dataclass
 

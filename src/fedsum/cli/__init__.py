@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: one module per command, which parses arguments, calls the library and prints."""
 
 from .main import main
 

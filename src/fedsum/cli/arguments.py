@@ -6,26 +6,30 @@ from typing import Annotated
 
 import typer
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file: settings, and lists under \\[sweep].")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A TOML file with settings; lists under \\[sweep] make a sweep.")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="Where the runs go, or a packed file that has them; default runs/NAME-OF-FILE."),
+    typer.Option("--folder", help="Folder for the runs, or a packed file with the runs; default runs/NAME-OF-FILE."),
 ]
-RunsFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run or a sweep.")]
+RunsFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a sweep.")]
 PackedOrFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="A run, a folder with runs at any depth, or a packed file.")
 ]
-Jobs = Annotated[int, typer.Option(help="Sweep: runs at a time on this machine; process j uses GPU j.")]
-Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Sweep: on this Ray cluster, or 'auto'.")]
-Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run, perhaps a fraction.")]
+Jobs = Annotated[int, typer.Option(help="Sweep: parallel runs on this machine; process j uses GPU j.")]
+Ray = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Sweep: address of a Ray cluster, or 'auto'.")
+]
+Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run; may be a fraction.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Sweep: keep the checkpoints of finished runs.")]
-Board = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")]
+Board = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")]
 
 
 @dataclass(frozen=True)
-class HowToRun:
-    """Where the runs of a file are computed, and what is kept and printed."""
+class ExecutionOptions:
+    """Options of a command that do not change results: workers, files and output format."""
 
     jobs: int = 1
     ray: str | None = None

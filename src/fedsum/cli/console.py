@@ -1,4 +1,4 @@
-"""What all commands print with."""
+"""The consoles of all commands, and functions to print with them."""
 
 import json
 import math
@@ -12,22 +12,22 @@ out = Console()
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
-# Progress bars vanish when they are done, and are not drawn into a log.
-QUIET: dict[str, Any] = {"transient": True, "disable": not err.is_terminal}
+# Progress bars disappear when they are complete. They are not drawn if standard error is not a terminal.
+PROGRESS_OPTIONS: dict[str, Any] = {"transient": True, "disable": not err.is_terminal}
 
 
-def figure(column: str, value: float) -> str:
-    """A metric as people read it."""
+def format_metric(column: str, value: float) -> str:
+    """A metric, formatted for a table."""
     return f"{value:.1%}" if column.endswith("accuracy") else f"{value:.2g}"
 
 
-def print_path(what: str, path: Path) -> None:
-    # A long path must stay on one line, to be clicked or copied.
-    out.print(f"{what}: {path}", soft_wrap=True, highlight=False)
+def print_path(label: str, path: Path) -> None:
+    # A long path stays on one line, so that it can be clicked or copied.
+    out.print(f"{label}: {path}", soft_wrap=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """JSON has no NaN: a diverged loss is null."""
+    """Prints JSON. NaN and infinity become null, because JSON has no such numbers."""
     out.print_json(json.dumps(_finite(value)))
 
 

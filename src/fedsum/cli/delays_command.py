@@ -13,11 +13,10 @@ from ..base.checks import InputError, integer, nearest
 from ..base.checks import seed as check_seed
 from ..base.registry import build, registered
 from ..participation import SCHEDULES, Schedule, Trace
-from .console import QUIET, Json, err, out, print_json, print_path
+from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
 
 _TRACES = (".csv", ".parquet", ".pq")
-# What a pattern is given if the command line leaves it out: the paper's setting, and a Markov chain of the
-# same average participation.
+# Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
 _DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975}
 
 
@@ -26,26 +25,26 @@ def delays(
         str,
         typer.Argument(metavar="PATTERN|FILE", help=f"{', '.join(SCHEDULES).lower()}, or a .csv/.parquet trace."),
     ],
-    rounds: Annotated[int | None, typer.Option(help="T; default 2000, or all of a trace.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the schedule.")] = 0,
+    rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     n: Annotated[int | None, typer.Option("--n", help="N, clients (100).")] = None,
     size: Annotated[int | None, typer.Option(help="S, active clients per round (20).")] = None,
     p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
     on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
-    off: Annotated[float | None, typer.Option(help="markov: probability to stay away (0.975).")] = None,
+    off: Annotated[float | None, typer.Option(help="markov: probability to stay inactive (0.975).")] = None,
     start: Annotated[float | None, typer.Option(help="biased: first group's probability (0.5).")] = None,
-    drop: Annotated[float | None, typer.Option(help="biased: less for each next group (0.05).")] = None,
+    drop: Annotated[float | None, typer.Option(help="biased: decrease per group (0.05).")] = None,
     group: Annotated[int | None, typer.Option(help="biased: clients per group (11).")] = None,
-    floor: Annotated[float | None, typer.Option(help="biased: least probability (0.05).")] = None,
+    floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
     local_steps: Annotated[int, typer.Option("--K", help="K, local steps, for the rates.")] = 10,
     smoothness: Annotated[float, typer.Option("--L", help="L, smoothness, for the rates.")] = 1.0,
     sigma: Annotated[float, typer.Option(help="Gradient noise, for the rates.")] = 0.0,
     delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for the rates.")] = 1.0,
-    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-delays.png"),
+    picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-delays.png"),
     as_json: Json = False,
 ) -> None:
-    """Who takes part, the delays that follow, the lemmas' bounds and Theorem 1's learning rates."""
+    """Measure a participation pattern: active clients, delays, the lemmas' bounds and Theorem 1's learning rates."""
     from ..figures import check_path, participation_figure, save
     from ..report import measure, schedule_summary
 
@@ -53,27 +52,27 @@ def delays(
 
     fields = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
-    given = {name: value for name, value in fields.items() if value is not None}
-    schedule, title = _schedule(pattern, given, round_length)
+    arguments = {name: value for name, value in fields.items() if value is not None}
+    schedule, title = _schedule(pattern, arguments, round_length)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
     check_seed(seed)
     constants: dict[str, Any] = {"K": local_steps, "L": smoothness, "sigma": sigma, "Delta_f": delta_f}
-    theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before, not after, the work
-    measured = measure(schedule, track(range(T), description=title, console=err, **QUIET), seed)
+    theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before the measurement
+    measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
-    picture_of = participation_figure(
+    raster_figure = participation_figure(
         measured.raster,
         measured.delays.gaps,
         measured.delays.tau,
         tau_max_bound=measured.tau_max_bound,
         title=f"{title}, {T} rounds",
     )
-    path = save(picture_of, picture)
+    path = save(raster_figure, picture)
     if as_json:
         print_json({"schedule": title, **measures, "picture": str(path)})
         return
     d = measured.delays
-    seldom, often = int(d.counts.argmin()), int(d.counts.argmax())
+    least_active, most_active = int(d.counts.argmin()), int(d.counts.argmax())
     names = schedule.names if isinstance(schedule, Trace) else [str(i) for i in range(schedule.n)]
     table = Table(title=f"{title}, {T} rounds", show_header=False)
     table.add_row("clients N", f"{schedule.n:,}")
@@ -82,8 +81,9 @@ def delays(
         f"{measures['active_mean']:.1f} ({measures['active_min']} to {measures['active_max']}),"
         f" {measures['empty_rounds']} rounds empty",
     )
-    table.add_row("most often", f"client {names[often]}, {d.counts[often]} rounds")
-    table.add_row("least often", f"client {names[seldom]}, {d.counts[seldom]} rounds; {measures['never_seen']} never")
+    table.add_row("most active", f"client {names[most_active]}, {d.counts[most_active]} rounds")
+    least = f"client {names[least_active]}, {d.counts[least_active]} rounds; {measures['never_seen']} never active"
+    table.add_row("least active", least)
     table.add_row("longest absence", f"client {names[int(d.gaps.argmax())]}, {d.gaps.max()} rounds")
     table.add_row("tau_max, measured", f"{d.max}")
     lemma, case = measures["tau_max_bound"], measures["case"]
@@ -101,19 +101,22 @@ def delays(
     print_path("picture", path)
 
 
-def _schedule(pattern: str, given: dict[str, Any], round_length: float | None) -> tuple[Schedule, str]:
-    """The schedule that the command line describes, and how to call it."""
+def _schedule(pattern: str, arguments: dict[str, Any], round_length: float | None) -> tuple[Schedule, str]:
+    """The schedule of the command line, and its title."""
     if Path(pattern).suffix.lower() in _TRACES:
-        for name in given:
+        for name in arguments:
             if name != "n":
-                raise InputError(name, given[name], "not for a trace; only n and round-length are")
-        return Trace.read(pattern, round_length=round_length, clients=given.get("n")), pattern
+                raise InputError(name, arguments[name], "not for a trace, which takes only n and round-length")
+        return Trace.read(pattern, round_length=round_length, clients=arguments.get("n")), pattern
     if round_length is not None:
         raise InputError("round-length", round_length, "only for a trace file with times")
-    known = registered(SCHEDULES, pattern)
-    if known is None:
+    registered_name = registered(SCHEDULES, pattern)
+    if registered_name is None:
         hint = nearest(pattern.lower(), [name.lower() for name in SCHEDULES])
         raise InputError("pattern", pattern, f"{hint}, or a trace ending in {', '.join(_TRACES)}")
-    takes = [field.name for field in dataclasses.fields(SCHEDULES[known]) if field.init]  # type: ignore[arg-type]
-    schedule = build("pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in takes} | given)
+    cls: Any = SCHEDULES[registered_name]
+    field_names = [field.name for field in dataclasses.fields(cls) if field.init]
+    schedule = build(
+        "pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in field_names} | arguments
+    )
     return schedule, repr(schedule)

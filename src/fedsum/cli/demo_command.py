@@ -11,16 +11,16 @@ from ..base.checks import InputError, integer, nearest
 from ..base.metrics import LABELS
 from ..experiments import DEMOS
 from ..training import RoundDone
-from .console import QUIET, Json, err, figure, out, print_json, print_path
+from .console import PROGRESS_OPTIONS, Json, err, format_metric, out, print_json, print_path
 
 
 def demo(
-    name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="What to train.")] = "digits",
+    name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="The demo to run.")] = "digits",
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
-    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("fedsum-demo.png"),
+    picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-demo.png"),
     as_json: Json = False,
 ) -> None:
-    """FedAvg and its rivals on clients that disagree, under biased participation: a table and a picture."""
+    """Compare algorithms on heterogeneous clients under biased participation: a table and a figure."""
     from ..figures import check_path, curves, save
 
     if name not in DEMOS:
@@ -28,15 +28,15 @@ def demo(
     chosen = DEMOS[name]
     T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
     check_path(picture)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[seen]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, **QUIET) as progress:
-        bars = {label: progress.add_task(label, total=T, seen="") for label in chosen.algorithms}
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[metrics]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=err, **PROGRESS_OPTIONS) as progress:
+        bars = {label: progress.add_task(label, total=T, metrics="") for label in chosen.algorithms}
 
         def on_round(label: str, done: RoundDone) -> None:
             progress.advance(bars[label])
             if done.metrics:
-                seen = "  ".join(f"{LABELS[c]} {figure(c, done.metrics[c])}" for c in chosen.columns)
-                progress.update(bars[label], seen=seen)
+                metrics = "  ".join(f"{LABELS[c]} {format_metric(c, done.metrics[c])}" for c in chosen.columns)
+                progress.update(bars[label], metrics=metrics)
 
         histories = chosen.run(T, on_round)
     path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
@@ -49,7 +49,7 @@ def demo(
         table.add_column(head, justify="right")
     for label, history in histories.items():
         last = history.rows[-1]
-        seen = [figure(column, last[column]) for column in chosen.columns]
-        table.add_row(label, *seen, f"{last['communication']:,}", f"{last['seconds']:.1f}")
+        values = [format_metric(column, last[column]) for column in chosen.columns]
+        table.add_row(label, *values, f"{last['communication']:,}", f"{last['seconds']:.1f}")
     out.print(table)
     print_path("picture", path)

@@ -26,5 +26,5 @@ def fill(
         else:
             out.print(f"{page}: filled, line {numbers}", highlight=False, soft_wrap=True)
     if check and any(outdated.values()):
-        err.print("write them with: fedsum fill PAGE...", highlight=False)
+        err.print("update it with: fedsum fill PAGE...", highlight=False)
         raise typer.Exit(FAILED)

@@ -9,7 +9,7 @@ from ..flower import require_flower
 
 
 def flower_certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     clients: Annotated[int, typer.Option(help="N, clients: one key per client.")] = 5,
     host: Annotated[
         list[str] | None, typer.Option(help="Names or addresses of the server, besides localhost and 127.0.0.1.")

@@ -9,7 +9,7 @@ from ..flower import require_flower
 
 
 def flower_init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty; the app is named after it.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder; the app gets its name.")],
 ) -> None:
     """Write a complete, commented app that trains MNIST and runs with `flwr run`; its README has the commands."""
     require_flower()

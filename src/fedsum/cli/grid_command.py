@@ -10,8 +10,8 @@ from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
 from ..runs import SEED, Best, best, expand, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
-from .arguments import File, Folder, Gpus, HowToRun, Jobs, Ray, Set
-from .console import Json, figure, out, print_path
+from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
+from .console import Json, format_metric, out, print_path
 from .running import run_planned
 
 
@@ -20,43 +20,45 @@ def grid(
     settings: Set = None,
     folder: Folder = None,
     by: Annotated[
-        str, typer.Option(help=f"The metric that decides: its mean over {FINAL_WINDOW}, and over all seeds.")
+        str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Do a sweep, find its best settings, and write them to FOLDER/best.toml.
+    """Execute a sweep, select its best settings and write them to FOLDER/best.toml.
 
-    Other files take them with include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read, nothing is
-    trained, and best.toml goes into a folder beside the file, named like it.
+    Other files can include them: include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read and
+    nothing is trained. best.toml is then written to a folder beside the file, with the file's name.
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
     axes = table.get(SWEEP)
     if not axes or (isinstance(axes, dict) and list(axes) == [SEED]):
-        raise InputError(SWEEP, None, "a grid needs lists of values to choose from under [sweep], other than seeds")
+        raise InputError(
+            SWEEP, None, "lists of values under [sweep], other than seeds; a grid search selects from them"
+        )
     planned = expand(table, folder)
     own_tasks = any(":" in run.spec.task.name for run in planned)
-    if by not in LABELS and not own_tasks:  # a task of one's own may measure anything
+    if by not in LABELS and not own_tasks:  # a user's own task may have any metric
         raise InputError("by", by, nearest(by, LABELS))
-    runs = run_planned(planned, table, folder, HowToRun(jobs, ray, gpus, as_json=as_json))
+    runs = run_planned(planned, table, folder, ExecutionOptions(jobs, ray, gpus, as_json=as_json))
     chosen = best(planned, runs, by)
     best_file = open_runs(folder).output_folder / "best.toml"
     best_file.parent.mkdir(parents=True, exist_ok=True)
-    best_file.write_text(toml_text(_to_include(chosen)))
+    best_file.write_text(toml_text(_included_table(chosen)))
     if not as_json:
-        out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {figure(by, chosen.value)}", highlight=False)
+        out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
         print_path("settings", best_file)
 
 
-def _to_include(chosen: Best) -> Table:
-    """The chosen settings; a rate's name comes with its number, so that the file means the same wherever included."""
+def _included_table(chosen: Best) -> Table:
+    """The best settings. A field such as eta_l.eta_0 comes with its whole table, whatever the including file has."""
     table: Table = {}
     for key, value in chosen.settings.items():
-        above = key.rpartition(".")[0]
-        if above and isinstance(chosen.table.get(above), dict):
-            table = assigned(table, above, chosen.table[above])
+        parent = key.rpartition(".")[0]
+        if parent and isinstance(chosen.table.get(parent), dict):
+            table = assigned(table, parent, chosen.table[parent])
         table = assigned(table, key, value)
     return table

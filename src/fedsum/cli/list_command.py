@@ -9,16 +9,16 @@ from .console import Json, out, print_json
 
 
 def list_algorithms(as_json: Json = False) -> None:
-    """Every algorithm: what it sends and what it keeps, as counted from its own messages."""
+    """List the algorithms, with their messages and state. The messages of one round are counted."""
     cards = [card(cls()) for cls in ALGORITHMS.values()]
     if as_json:
         print_json([dataclasses.asdict(c) for c in cards])
         return
     table = Table(
         title="Algorithms",
-        caption="vectors of the model's size; (scalars) in brackets; memory: on the server",
+        caption="vectors of the model's size; scalars in parentheses; memory per client: on the server",
     )
-    heads = ("algorithm", "down", "up", "client keeps", "server keeps", "memory per client", "summable")
+    heads = ("algorithm", "down", "up", "client state", "server state", "memory per client", "summable")
     for head in heads:
         table.add_column(head)
     for c in cards:

@@ -1,4 +1,4 @@
-"""The command `fedsum`: its commands, and how it ends."""
+"""The command `fedsum`: its subcommands and exit codes."""
 
 import sys
 
@@ -41,23 +41,23 @@ def fedsum() -> None:
 
 
 def main() -> None:
-    """Entry point: any refusal of input is one line on standard error and exit code 2."""
+    """Entry point. Invalid input gives one line on standard error and exit code 2."""
     try:
         code = app(standalone_mode=False)
     except InputError as error:
-        code = _refuse(str(error))
+        code = _print_error(str(error))
     except click.exceptions.NoArgsIsHelpError:  # the help was printed
         code = 0
     except click.UsageError as error:
-        code = _refuse(error.format_message())
+        code = _print_error(error.format_message())
     except (OSError, MemoryError, OverflowError) as error:
-        code = _refuse(str(error) or type(error).__name__, code=1)
+        code = _print_error(str(error) or type(error).__name__, code=1)
     if code == INTERRUPTED:
         err.print("stopped")
     sys.exit(code or 0)
 
 
-def _refuse(reason: str, code: int = 2) -> int:
+def _print_error(reason: str, code: int = 2) -> int:
     line = " ".join(reason.split())
     err.print(f"error: {line}", soft_wrap=True, highlight=False, markup=False)
     return code

@@ -13,7 +13,7 @@ from .console import Json, out, print_json, print_path
 def pack(
     inputs: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders with runs, or packed files.")],
     file: Annotated[
-        Path | None, typer.Option("--out", help="Default FOLDER.parquet; required for several inputs.")
+        Path | None, typer.Option("--out", help="File to write; default FOLDER.parquet; required for several inputs.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -11,9 +11,9 @@ from .console import print_path
 
 def report(
     folder: PackedOrFolder,
-    page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("report.html"),
+    page: Annotated[Path, typer.Option("--out", help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """One HTML page on all runs in a folder or a packed file, to explore in a browser without a network."""
+    """Write an interactive HTML page of all runs in a folder or a packed file. The page needs no network."""
     from ..report import write_page
 
     print_path("report", write_page(folder, page))

@@ -9,17 +9,19 @@ from ..base.checks import InputError, integer
 from ..experiments import EXPERIMENTS, experiment
 from ..runs import SEED, best, open_runs
 from ..spec import SWEEP, with_settings
-from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, Set
+from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, out, print_path
 from .running import run_table
 
-_FOLDER = "Where the runs go, or a packed file that has them; default runs/NAME, or runs/NAME-small."
+_FOLDER = "Folder for the runs, or a packed file with the runs; default runs/NAME or runs/NAME-small."
 
 
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}.")],
-    scale: Annotated[str, typer.Option(help="'full', as in the paper; or 'small', minutes on a laptop.")] = "full",
-    rounds: Annotated[int | None, typer.Option(help="T, instead of the experiment's.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="'full', as in the paper; or 'small', which takes minutes on a laptop.")
+    ] = "full",
+    rounds: Annotated[int | None, typer.Option(help="T, rounds; default: the experiment's.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ...; default: the experiment's.")] = None,
     settings: Set = None,
     folder: Annotated[Path | None, typer.Option("--folder", help=_FOLDER)] = None,
@@ -30,7 +32,7 @@ def reproduce(
     tensorboard: Board = False,
     as_json: Json = False,
 ) -> None:
-    """Do the runs of one of the paper's figures that are missing, and draw it: figures and a page to explore."""
+    """Execute the missing runs of an experiment, and write its figures and its HTML report."""
     from ..experiments import drawing
 
     table, figure = experiment(name, scale)
@@ -45,7 +47,7 @@ def reproduce(
     if figure.get("bars"):
         drawn = drawing.draw_partitions(table, figure["title"], open_runs(folder).output_folder)
     else:
-        planned, runs = run_table(table, folder, HowToRun(jobs, ray, gpus, keep, tensorboard, as_json))
+        planned, runs = run_table(table, folder, ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json))
         drawn = drawing.draw(folder, figure)
         if name == "grid" and not as_json:
             for task in table[SWEEP]["task.name"]:

@@ -2,7 +2,7 @@
 
 from ..base.checks import InputError
 from ..runs import CONFIG, SWEEP_FILE, read_toml
-from .arguments import Board, Gpus, HowToRun, Jobs, Keep, Ray, RunsFolder
+from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, RunsFolder
 from .console import Json
 from .running import run_table
 
@@ -16,11 +16,11 @@ def resume(
     tensorboard: Board = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run or a sweep that was stopped, interrupted or failed."""
+    """Resume a run or a sweep that stopped, was interrupted or failed."""
     for name in (CONFIG, SWEEP_FILE):
         if (folder / name).exists():
-            how = HowToRun(jobs, ray, gpus, keep, tensorboard, as_json)
-            run_table(read_toml(folder / name), folder, how)
+            execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json)
+            run_table(read_toml(folder / name), folder, execution)
             return
-    accepted = f"a folder with a {CONFIG} or a {SWEEP_FILE}; a packed file has no checkpoints to go on from"
+    accepted = f"a folder with a {CONFIG} or a {SWEEP_FILE}; a packed file has no checkpoints to resume from"
     raise InputError("folder", str(folder), accepted)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..spec import read_settings, with_settings
-from .arguments import Board, File, Folder, Gpus, HowToRun, Jobs, Keep, Ray, Set
+from .arguments import Board, ExecutionOptions, File, Folder, Gpus, Jobs, Keep, Ray, Set
 from .console import Json
 from .running import run_table
 
@@ -19,9 +19,9 @@ def run(
     tensorboard: Board = False,
     as_json: Json = False,
 ) -> None:
-    """Do the run or the sweep of a file; runs that have their result are not run again.
+    """Execute the run or the sweep of a file. Runs that have a result are skipped.
 
     `fedsum settings` lists every setting.
     """
     table = with_settings(read_settings(file), settings or [])
-    run_table(table, folder or Path("runs") / file.stem, HowToRun(jobs, ray, gpus, keep, tensorboard, as_json))
+    run_table(table, folder or Path("runs") / file.stem, ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json))

@@ -1,4 +1,4 @@
-"""The state of runs as tables for people and as JSON. `Run.read` decides what the state is."""
+"""Tables of runs, and their JSON form. `Run.read` determines the state of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from rich.table import Table as Printed
 from ..base.metrics import LABELS
 from ..runs import Run
 from ..spec import ENVIRONMENT
-from .console import figure, out
-from .progress import WATCHED
+from .console import format_metric, out
+from .progress import SHOWN_METRICS
 
-_LONGEST = 80
+_MAX_LENGTH = 80
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """For JSON."""
+    """State, rounds done, reason and last evaluation, for JSON."""
     return {"state": run.state, "round": run.round, "reason": run.reason, "last": run.last}
 
 
@@ -24,8 +24,8 @@ def print_run(run: Run) -> None:
     printed = Printed(title=str(run.folder), show_header=False)
     reason = run.reason.removeprefix(f"{run.state} ")
     printed.add_row("state", run.state + (f": {reason}" if reason else ""))
-    of = f" of {run.config['rounds']}" if "rounds" in run.config else ""
-    printed.add_row("rounds done", f"{run.round}{of}")
+    total = f" of {run.config['rounds']}" if "rounds" in run.config else ""
+    printed.add_row("rounds done", f"{run.round}{total}")
     for name, value in run.last.items():
         if name != "round":
             printed.add_row(LABELS.get(name, name), f"{value:,}" if isinstance(value, int) else f"{value:.6g}")
@@ -39,17 +39,17 @@ def print_run(run: Run) -> None:
     out.print(printed)
 
 
-def print_runs(folder: Path, runs: dict[str, Run], took: str = "") -> None:
+def print_runs(folder: Path, runs: dict[str, Run], duration: str = "") -> None:
     """All runs of a sweep, one row per run."""
     finished = sum(run.state == "finished" for run in runs.values())
-    printed = Printed(title=str(folder), caption=f"{finished} of {len(runs)} runs finished{took}")
-    shown = [name for name in WATCHED if any(name in run.last for run in runs.values())]
+    printed = Printed(title=str(folder), caption=f"{finished} of {len(runs)} runs finished{duration}")
+    shown = [name for name in SHOWN_METRICS if any(name in run.last for run in runs.values())]
     for head in ("run", "state", "round"):
         printed.add_column(head, overflow="fold")
     for head in (*(LABELS.get(name, name) for name in shown), "seconds"):
         printed.add_column(head, justify="right")
     for name, run in runs.items():
-        cells = [figure(column, run.last[column]) if column in run.last else "-" for column in shown]
+        cells = [format_metric(column, run.last[column]) if column in run.last else "-" for column in shown]
         seconds = f"{run.last['seconds']:.1f}" if "seconds" in run.last else "-"
         printed.add_row(name, run.state, str(run.round), *cells, seconds)
     out.print(printed)
@@ -62,4 +62,4 @@ def _short(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} = {_short(item)}" for key, item in value.items())
     text = str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."

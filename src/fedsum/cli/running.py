@@ -1,4 +1,4 @@
-"""A run in this process, or a sweep in others, with progress; then how they stand. Several commands share this."""
+"""Execution of a run in this process, or of a sweep in worker processes, with progress bars and a final table."""
 
 import time
 from contextlib import suppress
@@ -25,7 +25,7 @@ from ..runs import (
     run_all,
 )
 from ..spec import SWEEP, toml_text
-from .arguments import HowToRun
+from .arguments import ExecutionOptions
 from .console import err, print_json
 from .progress import RunProgress, SweepProgress
 from .run_tables import print_run, print_runs, summary
@@ -34,48 +34,52 @@ INTERRUPTED, FAILED = 130, 1
 """exit codes"""
 
 
-def run_table(table: Table, folder: Path, how: HowToRun) -> tuple[list[PlannedRun], dict[str, Run]]:
-    """Does the run or the sweep of these settings, and returns the runs as planned and, by name, as they are."""
+def run_table(table: Table, folder: Path, execution: ExecutionOptions) -> tuple[list[PlannedRun], dict[str, Run]]:
+    """Executes the run or the sweep of these settings. Returns the planned runs, and the runs by name."""
     planned = expand(table, folder)
-    return planned, run_planned(planned, table, folder, how)
+    return planned, run_planned(planned, table, folder, execution)
 
 
-def run_planned(planned: list[PlannedRun], table: Table, folder: Path, how: HowToRun) -> dict[str, Run]:
-    """Does what `expand(table, folder)` planned, prints how it stands, and returns the runs by name.
+def run_planned(planned: list[PlannedRun], table: Table, folder: Path, execution: ExecutionOptions) -> dict[str, Run]:
+    """Executes the runs of `expand(table, folder)`, prints their states, and returns them by name.
 
     If `folder` is a packed file, the runs are read from it and nothing is trained.
     """
-    started, took = time.monotonic(), ""
+    started, duration = time.monotonic(), ""
     if is_packed(folder):
         runs = read_results(planned, table, folder)
     elif table.get(SWEEP):
-        runs = _run_sweep(planned, table, folder, how)
-        took = f", {time.monotonic() - started:.0f} s"
+        runs = _run_sweep(planned, table, folder, execution)
+        duration = f", {time.monotonic() - started:.0f} s"
     else:
-        runs = {planned[0].name: _run_one(planned[0], how.tensorboard)}
-    if how.as_json:
+        runs = {planned[0].name: _run_one(planned[0], execution.tensorboard)}
+    if execution.as_json:
         print_json({name: summary(run) for name, run in runs.items()})
     elif table.get(SWEEP):
-        print_runs(folder, runs, took)
+        print_runs(folder, runs, duration)
     else:
         print_run(runs[planned[0].name])
     if any(run.state in ("stopped", "interrupted", "new") for run in runs.values()):
-        err.print(f"go on with: fedsum resume {folder}", soft_wrap=True, highlight=False)
+        err.print(f"resume with: fedsum resume {folder}", soft_wrap=True, highlight=False)
         raise typer.Exit(INTERRUPTED)
     if any(run.state == "failed" for run in runs.values()):
         raise typer.Exit(FAILED)
     return runs
 
 
-def _run_sweep(planned: list[PlannedRun], table: Table, folder: Path, how: HowToRun) -> dict[str, Run]:
-    read_planned(planned)  # refused before anything is written or started
+def _run_sweep(planned: list[PlannedRun], table: Table, folder: Path, execution: ExecutionOptions) -> dict[str, Run]:
+    read_planned(planned)  # refuses other settings before anything is written or started
     refuse_another(table, folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SWEEP_FILE).write_text(toml_text(table))
-    pool: Pool = RayPool(how.ray, how.gpus) if how.ray else LocalPool(how.jobs)
+    pool: Pool = RayPool(execution.ray, execution.gpus) if execution.ray else LocalPool(execution.jobs)
     with SweepProgress(planned) as progress:
         return run_all(
-            planned, pool, keep_checkpoints=how.keep_checkpoints, tensorboard=how.tensorboard, on_look=progress
+            planned,
+            pool,
+            keep_checkpoints=execution.keep_checkpoints,
+            tensorboard=execution.tensorboard,
+            on_look=progress,
         )
 
 
@@ -83,8 +87,8 @@ def _run_one(planned: PlannedRun, tensorboard: bool) -> Run:
     spec, folder = planned.spec, planned.folder
     progress = RunProgress(spec.algorithm.label, spec.options.rounds, Run.read(folder))
     try:
-        with suppress(Stopped):  # the folder's status says it, and the command prints it
+        with suppress(Stopped):  # the caller prints the status, which `execute` has written
             execute(spec, folder, observers=[progress, *([TensorBoard(folder)] if tensorboard else [])])
     finally:
-        progress.closed()  # also if the run was refused before it began
+        progress.closed()  # also if the run is refused before it starts
     return Run.read(folder)

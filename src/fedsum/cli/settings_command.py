@@ -11,24 +11,24 @@ from ..spec import PARTS
 from ..training import OPTIONS
 from .console import Json, out, print_json
 
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the Markdown table of the documentation.")]
 
 
 def settings(
     as_json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Every setting of a run, with the paper's symbol, its default and what it is."""
+    """List the settings of a run, with the paper's symbol, default and description."""
     rows = setting_rows()
     if as_json:
         print_json(rows)
         return
-    caption = "task, algorithm and schedule: a name, or a table with one"
+    caption = "task, algorithm and schedule: a name, or a table with a name"
     print_settings(rows, "Settings of a run", caption, markdown)
 
 
 def print_settings(rows: list[dict[str, str]], title: str, caption: str, markdown: bool) -> None:
-    """Settings as a table for people, or as the table of the documentation."""
+    """Prints settings as a table, or as the Markdown table of the documentation."""
     heads = {"name": "setting", "symbol": "symbol", "default": "default", "doc": "what it is"}
     shown = [heads[key] for key in rows[0]]
     if markdown:
@@ -45,7 +45,7 @@ def print_settings(rows: list[dict[str, str]], title: str, caption: str, markdow
 
 
 def setting_rows() -> list[dict[str, str]]:
-    """One row per setting, from where the settings are defined; the tables of the documentation too."""
+    """One row per setting. The table in docs/runs.md is generated from these rows."""
     parts = [{"name": name, "symbol": "", "default": "required", "doc": doc} for name, doc in PARTS.items()]
     options = [
         {

@@ -7,7 +7,7 @@ from .run_tables import print_run, print_runs, summary
 
 
 def show(folder: PackedOrFolder, as_json: Json = False) -> None:
-    """How a run stands, with its settings; or all runs of a sweep in a table."""
+    """Show the state and settings of a run, or a table of all runs of a sweep."""
     runs = open_runs(folder).runs()
     if list(runs) == ["."] and not as_json:
         print_run(runs["."])

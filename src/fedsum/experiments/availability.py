@@ -72,7 +72,7 @@ def _draws(name: str, clients: int, alpha: float, seed: int) -> tuple[Partition,
     integer("seed", seed, low=0, high=2**32 - 1)
     labels = load(name).train_targets.numpy()
     classes = int(labels.max()) + 1
-    # Legacy on purpose: only this generator repeats the authors' draws.
+    # NumPy's legacy generator, because only it reproduces the authors' draws.
     draw = np.random.RandomState(seed)
     shares = draw.dirichlet(alpha * np.ones(classes), clients)
     shares = np.cumsum(shares, axis=0) / shares.sum(axis=0)

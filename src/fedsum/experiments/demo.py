@@ -46,7 +46,7 @@ class Demo:
 
 DEMOS = {
     "digits": Demo(
-        title="Handwritten digits on 30 clients, Dirichlet(0.1), taking part with probability 0.5 down to 0.05",
+        title="Handwritten digits on 30 clients, Dirichlet(0.1), active with probability 0.5 down to 0.05",
         task=lambda: vision("digits", clients=30, alpha=0.1),
         schedule=Biased(30, group=3),
         algorithms={
@@ -61,7 +61,7 @@ DEMOS = {
         columns=("train_loss", "test_accuracy"),
     ),
     "quadratic": Demo(
-        title="20 clients that disagree, taking part with probability 0.5 down to 0.05; exact gradients",
+        title="20 heterogeneous clients, active with probability 0.5 down to 0.05; exact gradients",
         task=lambda: Quadratic.random(20, 10),
         schedule=Biased(20, group=2),
         algorithms={"FedAvg": FedAvg(), "FedSUM-B": FedSUMB(), "FedSUM": FedSUM(), "FedSUM-CR": FedSUMCR()},

@@ -27,22 +27,22 @@ _FORMATS = ("png", "pdf")
 def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
     """Draws the runs of a folder or a packed file: figures as PNG and PDF, and the HTML report. Returns the files.
 
-    The files go into the folder, or into a folder beside the packed file, named like it.
+    The files are written to the folder, or to a folder beside the packed file with the file's name.
     """
     runs, files, folder = read_runs(source), [], open_runs(source).output_folder
     folder.mkdir(parents=True, exist_ok=True)
-    # The last rounds, each of which was evaluated; 160 in the paper.
+    # The last `eval_last` rounds, because all of them were evaluated.
     zoom = max(run.config.get("eval_last", 0) for run in runs) or _ZOOM
     views: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
     tasks = sorted({run.config["task"]["name"] for run in runs})
     for view, options in views.items():
-        # One figure of all tasks may be too high.
+        # A single figure of all tasks may be too tall.
         for task in tasks if figure.get("apart") == "task" and len(tasks) > 1 else [None]:
             task_runs = [run for run in runs if task in (None, run.config["task"]["name"])]
             picture = panel_figure(task_runs, compare=figure.get("compare"), title=figure["title"], **options)
             name = view if task is None else f"{view}-{task}"
             files += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
-    # The table is None if options of the command line leave a single rate, or vary more than the rate.
+    # The table is None if the command line leaves a single learning rate, or varies other settings too.
     if figure.get("against") == "setting" and (table := setting_table(runs)) is not None:
         picture = against_setting(table, title=figure["title"])
         files += [save(picture, folder / f"setting.{suffix}") for suffix in _FORMATS]

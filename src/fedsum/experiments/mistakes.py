@@ -1,4 +1,4 @@
-"""A mistake in public code of SCAFFOLD, to measure what it does to a comparison."""
+"""A mistake in public code of SCAFFOLD, to measure its effect on comparisons."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A run as a folder: one layout, one writer (RunFolder), one reader (Run); checkpoints; sweeps; packed files."""
+"""Run folders, with one writer (RunFolder) and one reader (Run); checkpoints, sweeps and packed files."""
 
 from .csv_truncation import truncate_after
 from .execute import execute, train_in_folder

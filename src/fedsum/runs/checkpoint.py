@@ -19,16 +19,16 @@ from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
 _FORMAT = "fedsum checkpoint 2"
-_ROWS_AT_ONCE = 64
+_ROWS_PER_CHUNK = 64
 
 
 class Snapshot:
-    """A run's state as it was, ready to be written while the run goes on."""
+    """A frozen copy of a run's state, to be written while the run continues."""
 
     def __init__(self, state: RunState) -> None:
         self.round = state.done
         self._banks = {"clients": state.clients.freeze(), "memory": state.memory.freeze()}
-        # Cloned: the server state is small, and an algorithm may change its tensors in place.
+        # Copied, because an algorithm may change its tensors in place. The server state is small.
         self._server = {name: value.detach().to("cpu", copy=True) for name, value in state.server.items()}
         self._meter = {name: torch.from_numpy(value) for name, value in state.meter.state().items()}
         self._rows = bytearray(json.dumps(state.rows).encode())
@@ -40,7 +40,7 @@ class Snapshot:
         }
 
     def write(self, folder: Path) -> None:
-        """Makes this the folder's checkpoint; the newest one so far becomes the previous one."""
+        """Writes this snapshot as the folder's checkpoint. The existing checkpoint becomes the previous checkpoint."""
         path = folder / CHECKPOINT
         with written_whole(path) as part:
             tensorfile.write(part, dict(self._entries()), self._metadata)
@@ -70,16 +70,16 @@ def _bank_entries(kind: str, bank: FrozenBank) -> Iterator[tuple[str, Entry]]:
 
 
 def load(path: Path, state: RunState) -> None:
-    """Puts a checkpoint into a state that has just begun; a ValueError says why it cannot be used."""
+    """Loads a checkpoint into the initial state of a run. Raises a ValueError if the checkpoint cannot be used."""
     from safetensors import SafetensorError, safe_open
 
-    tensorfile.verified(path)
+    tensorfile.verify(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
-                raise ValueError(f"it says {metadata.get('format')!r}, and {_FORMAT!r} is needed")
-            state.server = {name: _like(file, f"server.{name}", value) for name, value in state.server.items()}
+                raise ValueError(f"its format is {metadata.get('format')!r}, not {_FORMAT!r}")
+            state.server = {name: _read_like(file, f"server.{name}", value) for name, value in state.server.items()}
             for kind, bank in (("clients", state.clients), ("memory", state.memory)):
                 _load_bank(file, kind, bank)
             tensors = {name: file.get_tensor(f"delays.{name}").numpy() for name in state.meter.state()}
@@ -95,13 +95,13 @@ def load(path: Path, state: RunState) -> None:
 def _load_bank(file: Any, kind: str, bank: StateBank) -> None:
     ids = file.get_tensor(f"{kind}.ids").numpy()
     parts = {name: file.get_slice(f"{kind}.{name}") for name in bank.initial}
-    for first in range(0, len(ids), _ROWS_AT_ONCE):
-        some = slice(first, min(first + _ROWS_AT_ONCE, len(ids)))
-        rows = {name: parts[name][some].to(value) for name, value in bank.initial.items()}
-        bank.scatter(np.asarray(ids[some]), rows)
+    for first in range(0, len(ids), _ROWS_PER_CHUNK):
+        chunk = slice(first, min(first + _ROWS_PER_CHUNK, len(ids)))
+        rows = {name: parts[name][chunk].to(value) for name, value in bank.initial.items()}
+        bank.scatter(np.asarray(ids[chunk]), rows)
 
 
-def _like(file: Any, name: str, value: Tensor) -> Tensor:
+def _read_like(file: Any, name: str, value: Tensor) -> Tensor:
     tensor: Tensor = file.get_tensor(name)
-    # Cloned: a mapped file may be replaced or removed while the run goes on.
+    # Copied, because the memory-mapped file may be replaced or removed during the run.
     return tensor.to(value, copy=True)

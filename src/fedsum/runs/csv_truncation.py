@@ -1,4 +1,4 @@
-"""The rows of a run's CSV files."""
+"""Truncation of a run's CSV files to the round of its checkpoint."""
 
 import csv
 import re
@@ -15,12 +15,12 @@ def truncate_after(
 ) -> list[str]:
     """Removes the rows after `last_round` from a CSV file with a column `round`, and returns its columns.
 
-    A killed run leaves such rows, and perhaps an unfinished line, if it wrote them after its last checkpoint. Other
-    unreadable lines are removed too; then the file as it was is kept as NAME.damaged.csv, and `warn` is called.
+    A killed run leaves such rows if it wrote them after its last checkpoint. Its last line may be incomplete. Other
+    unreadable lines are removed too. The original file is then copied to NAME.damaged.csv, and `warn` is called.
 
     Args:
       path: the file; it may be missing.
-      last_round: the last round whose rows stay.
+      last_round: rows of later rounds are removed.
       warn: called with each warning.
       integers: the columns that hold integers; a line with anything else there is unreadable.
     """
@@ -42,7 +42,7 @@ def truncate_after(
         copy = path.with_name(f"{path.stem}.damaged{path.suffix}")
         with written_whole(copy) as part:
             part.write_bytes(content)
-        warn(f"{path.name}: {damaged} unreadable lines were removed; the file as it was is now {copy.name}")
+        warn(f"{path.name}: {damaged} unreadable lines were removed; the original file was copied to {copy.name}")
     if damaged or unfinished or len(rows) < len(lines):
         with written_whole(path) as part:
             part.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a result may depend on besides its settings: versions, device, git state, command."""
+"""The environment of a run, on which its results may depend: versions, device, git state, command."""
 
 import os
 import platform
@@ -13,8 +13,8 @@ import torch
 from ..base.toml_values import Table
 from ..version import __version__
 
-NOTED = ("fedsum", "torch", "numpy", "device")
-"""a change of one of these between two parts of a run is logged: bits may differ"""
+LOGGED_CHANGES = ("fedsum", "torch", "numpy", "device")
+"""a resumed run logs changes of these entries, because results may then not be bit-identical"""
 
 
 def environment(device: torch.device) -> Table:
@@ -34,10 +34,10 @@ def environment(device: torch.device) -> Table:
 
 
 def git_state(source: Path) -> str:
-    """The commit of the source, and " changed" if the source was changed since; empty where there is no git."""
+    """The commit of the source, with " changed" appended if there are uncommitted changes; empty without git."""
 
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(source), *words]
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(source), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
 
     try:

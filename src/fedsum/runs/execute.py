@@ -1,4 +1,4 @@
-"""One run from its settings, in this process: what `fedsum run` and every worker of a sweep call."""
+"""Execution of one run in this process, for `fedsum run` and for the workers of a sweep."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from .run_writer import RunFolder
 from .tensorboard import TensorBoard
 
 _TASKS: dict[str, BaseTask] = {}
-"""the last task made: many runs of a sweep share it, its data and its compiled graphs"""
+"""the latest task, by its settings: many runs of a sweep share its data and its compiled graphs"""
 
 
 def train_in_folder(
@@ -35,14 +35,14 @@ def train_in_folder(
     spec: RunSpec,
     observers: Sequence[Observer] = (),
 ) -> History:
-    """`train`, with the run kept in its folder: begun there, or resumed from its checkpoint."""
-    refuse_mismatch(task, schedule)  # before the folder is claimed for it
+    """`train`, recorded in a folder. Resumes from the folder's checkpoint if there is one."""
+    refuse_mismatch(task, schedule)  # before the folder is claimed for this run
     with recorded(folder, spec, options.torch_device()) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 
 
 def execute(spec: RunSpec, folder: Path, *, engine: str | None = None, observers: Sequence[Observer] = ()) -> History:
-    """Begins the run of this spec in its folder, or goes on with it."""
+    """Starts the run of a spec in a folder, or resumes it."""
     task = _task(spec)
     spec = spec.with_clients(task.n)
     options = replace(spec.options, engine=engine or spec.options.engine)
@@ -51,33 +51,39 @@ def execute(spec: RunSpec, folder: Path, *, engine: str | None = None, observers
 
 
 def execute_quietly(
-    table: Table, folder: Path, *, shared: bool, keep_checkpoint: bool, tensorboard: bool, here: Path | None = None
+    table: Table,
+    folder: Path,
+    *,
+    shared: bool,
+    keep_checkpoint: bool,
+    tensorboard: bool,
+    working_folder: Path | None = None,
 ) -> Run:
-    """`execute` for a worker process: never raises, and returns how the run stands.
+    """`execute` for a worker process. Never raises: the returned run has the state and the reason of a failure.
 
     Args:
-      table: the run's settings, as a file says them.
-      folder: the run's.
-      shared: whether other runs use this machine's cores; a run then uses one process. All engines of a CPU give the
-        same bits.
+      table: the run's settings, as in a file.
+      folder: the run's folder.
+      shared: whether other runs use this machine's cores. The run then uses one process; all CPU engines give
+        bit-identical results.
       keep_checkpoint: keep the checkpoint of a finished run.
-      tensorboard: write TensorBoard's files too.
-      here: the caller's working folder, which relative paths start from; a cluster's workers begin elsewhere.
+      tensorboard: also write TensorBoard files.
+      working_folder: the caller's, for relative paths; the workers of a cluster start in another folder.
     """
     torch.set_num_threads(1)
-    if here:
-        os.chdir(here)
+    if working_folder:
+        os.chdir(working_folder)
     try:
         spec = RunSpec.parse(table)
-        alone = shared and spec.options.engine == "auto" and spec.options.torch_device().type == "cpu"
+        one_process = shared and spec.options.engine == "auto" and spec.options.torch_device().type == "cpu"
         observers = [TensorBoard(folder)] if tensorboard else []
-        execute(spec, folder, engine="loop" if alone else None, observers=observers)
+        execute(spec, folder, engine="loop" if one_process else None, observers=observers)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         reason = reason if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {reason}"
-        _note_failure(folder, reason)
+        _record_failure(folder, reason)
         return replace(Run.read(folder), state="failed", reason=reason)
     run = Run.read(folder)
     if run.state == "finished" and not keep_checkpoint:
@@ -93,11 +99,11 @@ def _task(spec: RunSpec) -> BaseTask:
     return _TASKS[key]
 
 
-def _note_failure(folder: Path, reason: str) -> None:
-    """For a run that failed before its folder could say so."""
+def _record_failure(folder: Path, reason: str) -> None:
+    """Writes the status of a run that failed before it claimed its folder."""
     try:
-        with closing(RunFolder(folder)) as held:
+        with closing(RunFolder(folder)) as run_folder:
             if Run.read(folder).state not in ("failed", "finished"):
-                held.set_status("failed", 0, reason)
+                run_folder.set_status("failed", 0, reason)
     except (InputError, OSError):
-        pass  # the sweep reports it all the same
+        pass  # the sweep still reports the failure

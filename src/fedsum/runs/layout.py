@@ -1,4 +1,4 @@
-"""The one layout of a run's folder."""
+"""The files in a run's folder."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ BROKEN_CHECKPOINT = "checkpoint.broken.safetensors"
 LOCK = ".lock"
 """held by the process that writes to the folder"""
 SWEEP_FILE = "sweep.toml"
-"""in the folder of a sweep: the settings that its runs come from"""
+"""in a sweep's folder: the settings of the sweep"""
 
 
 def is_run(folder: Path) -> bool:
-    """A run has a config, and beside it a status or a lock; many other things have a config.toml."""
+    """Whether a folder is a run. A config alone does not prove it, because other programs write a config.toml too."""
     return (folder / CONFIG).is_file() and any((folder / name).exists() for name in (STATUS, LOCK))

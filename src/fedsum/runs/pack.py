@@ -28,7 +28,7 @@ def pack(inputs: str | Path | Sequence[str | Path], out: str | Path | None = Non
     paths = [Path(inputs)] if isinstance(inputs, str | Path) else [Path(path) for path in inputs]
     if not paths:
         raise InputError("inputs", [], "at least one folder or packed file")
-    path = _checked_out(paths, out)
+    path = _output_path(paths, out)
     runs: dict[str, Run] = {}
     sweeps: list[Table] = []
     for source in paths:
@@ -40,7 +40,7 @@ def pack(inputs: str | Path | Sequence[str | Path], out: str | Path | None = Non
     return path
 
 
-def _checked_out(paths: Sequence[Path], out: str | Path | None) -> Path:
+def _output_path(paths: Sequence[Path], out: str | Path | None) -> Path:
     if out is None:
         if len(paths) != 1 or is_packed(paths[0]):
             raise InputError("out", None, f"a file ending in {PACKED_SUFFIX}: only a single folder has a default")
@@ -55,7 +55,7 @@ def _checked_out(paths: Sequence[Path], out: str | Path | None) -> Path:
 
 
 def _merged_name(name: str, source: Path) -> str:
-    """The name of a run in a merged file: a folder that is a run itself has no name within itself."""
+    """The name of a run in a merged file. A source that is a single run, named ".", gets the name of its folder."""
     return open_runs(source).output_folder.resolve().name if name == "." else name
 
 
@@ -63,7 +63,7 @@ def _add(runs: dict[str, Run], name: str, run: Run) -> None:
     if run.state == "running":
         raise InputError("run", str(run.folder), "is running; wait until it ends, or stop it with Ctrl-C")
     if name in runs and not _same_content(runs[name], run):
-        accepted = f"another run than {runs[name].folder}, with the same name; pack them into two files"
+        accepted = f"differs from {runs[name].folder}, which has the same name; pack them into two files"
         raise InputError("run", str(run.folder), accepted)
     runs[name] = run
 

@@ -2,7 +2,7 @@
 
 Column `run` is the run's name, `round` the number of rounds done; each other column is a metric. A metric that a run
 does not have is null. Settings, environment, state and reason of every run are in the file's metadata under the key
-`fedsum`: JSON with a format number and a content, which is compressed because settings repeat from run to run.
+`fedsum`. Its value is JSON with a format number and a content. The content is compressed, because runs share settings.
 """
 
 import base64
@@ -31,18 +31,18 @@ _FORMAT = 1
 _KEY = b"fedsum"
 _RUN, _ROUND = "run", "round"
 PRECISION = 1e-6
-"""relative: a number within float32's range changes by less when it is packed"""
+"""largest relative error of a packed number within float32's range"""
 
 
 class PackedFile:
-    """The runs of a file that `write_packed` wrote. Nothing is read before it is asked for."""
+    """The runs of a file that `write_packed` wrote. The file is read lazily."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def output_folder(self) -> Path:
-        """Where figures and tables of these runs go: a folder beside the file."""
+        """The folder for figures and tables of these runs, beside the file."""
         return self.path.with_suffix("")
 
     def names(self) -> list[str]:
@@ -75,8 +75,8 @@ class PackedFile:
             table = file.read()
         values = {name: table.column(name).to_pylist() for name in table.column_names}
         rows: dict[str, list[dict[str, float]]] = {name: [] for name in columns}
-        for place, name in enumerate(values[_RUN]):
-            row = {column: values[column][place] for column in columns[name]}
+        for index, name in enumerate(values[_RUN]):
+            row = {column: values[column][index] for column in columns[name]}
             rows[name].append({column: value for column, value in row.items() if value is not None})
         return rows
 
@@ -87,11 +87,11 @@ class PackedFile:
         metadata = pq.read_metadata(self.path).metadata or {}
         if _KEY not in metadata:
             raise ValueError("its metadata has no key fedsum")
-        described = json.loads(metadata[_KEY])
-        if described["format"] > _FORMAT:
-            accepted = f"packed in format {described['format']}, this fedsum reads up to {_FORMAT}; update fedsum"
+        header = json.loads(metadata[_KEY])
+        if header["format"] > _FORMAT:
+            accepted = f"packed in format {header['format']}, this fedsum reads up to {_FORMAT}; update fedsum"
             raise InputError("file", str(self.path), accepted)
-        content: Table = json.loads(zlib.decompress(base64.b64decode(described["content"])))
+        content: Table = json.loads(zlib.decompress(base64.b64decode(header["content"])))
         return content
 
 
@@ -112,15 +112,15 @@ def write_packed(path: Path, runs: Mapping[str, Run], sweeps: Sequence[Table]) -
             **{name: _array(values) for name, values in metrics.items()},
         }
     )
-    described = {"format": _FORMAT, "content": _compressed(runs, sweeps)}
+    header = {"format": _FORMAT, "content": _compressed(runs, sweeps)}
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    # The bytes of a curve's exponents and leading digits repeat: side by side they compress best.
+    # Values of a curve share exponents and leading digits, which compress best as separate byte streams.
     encoding = {"use_dictionary": [_RUN], "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
     compression = {"compression": "zstd", "compression_level": 19, "write_page_checksum": True}
     with written_whole(path) as part, pq.ParquetWriter(part, table.schema, **encoding, **compression) as writer:
         writer.write_table(table)
-        # Not in the schema, of which the file would have a second copy.
-        writer.add_key_value_metadata({_KEY: json.dumps(described)})
+        # Not in the schema's metadata, which the file would store twice.
+        writer.add_key_value_metadata({_KEY: json.dumps(header)})
 
 
 def _compressed(runs: Mapping[str, Run], sweeps: Sequence[Table]) -> str:
@@ -144,7 +144,7 @@ def _columns(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def _array(values: Sequence[float | None]) -> "pa.Array":
-    """Integers exact; other numbers in float32, or in float64 if one of them is out of float32's range."""
+    """Integers as int64; other numbers as float32, or as float64 if one of them is outside float32's range."""
     import pyarrow as pa
 
     if all(value is None or (isinstance(value, int) and -(2**63) <= value < 2**63) for value in values):
@@ -153,7 +153,7 @@ def _array(values: Sequence[float | None]) -> "pa.Array":
     with np.errstate(over="ignore", under="ignore"):
         narrow = wide.astype(np.float32)
     fits = np.isclose(narrow, wide, rtol=PRECISION, atol=0.0, equal_nan=True).all()
-    # NaN is a value of a run that diverged; null is a metric that a run does not have.
+    # NaN is a value of a diverged run. Null means that the run does not have the metric.
     mask = np.array([value is None for value in values])
     return pa.array(narrow if fits else wide, mask=mask)
 

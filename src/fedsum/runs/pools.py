@@ -1,4 +1,4 @@
-"""Who does the work of a sweep: processes of this machine, or a Ray cluster."""
+"""Worker pools for sweeps: processes of this machine, or a Ray cluster."""
 
 import math
 import multiprocessing
@@ -19,7 +19,7 @@ from ..base.checks import InputError, integer, real
 
 
 class Pool(Protocol):
-    """Calls functions elsewhere, `width` at a time."""
+    """Calls functions in worker processes, at most `width` at a time."""
 
     @property
     def width(self) -> float: ...
@@ -36,32 +36,32 @@ class Pool(Protocol):
     def submit(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]: ...
 
     def ask_to_stop(self) -> None:
-        """Every run stops after its round, with a checkpoint."""
+        """Asks every run to stop after its current round, with a checkpoint."""
         ...
 
 
-_GRACE = 5.0
+_GRACE_SECONDS = 5.0
 """seconds for a worker to end before it is killed"""
 
 
 class WorkerDied(Exception):
-    """The process that worked on a run is gone, or could not be started."""
+    """The worker process of a run died or could not be started."""
 
 
 class LocalPool:
-    """Processes of this machine, each with a pipe of its own: a process that dies takes only its run with it.
+    """Processes of this machine, each with its own pipe, so that a process that dies ends only its own run.
 
-    They are spawned, since neither CUDA nor threads survive a fork. On a machine with several GPUs, process j uses
-    GPU j modulo their number.
+    Processes are spawned, because neither CUDA nor threads survive a fork. Process j uses GPU j modulo the number of
+    GPUs.
     """
 
     def __init__(self, jobs: int) -> None:
         self.width = integer("jobs", jobs, low=1)
         self.shared = jobs > 1
-        self._asked = False
+        self._stop_requested = False
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
         self._busy: set[BaseProcess] = set()
-        self._threads = [threading.Thread(target=self._drive, args=(job,), daemon=True) for job in range(jobs)]
+        self._threads = [threading.Thread(target=self._feed_worker, args=(job,), daemon=True) for job in range(jobs)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -72,11 +72,11 @@ class LocalPool:
         for _ in self._threads:
             self._jobs.put(None)
         if exception[0] is not None:  # a second Ctrl-C, or an error: do not wait for the end of a round
-            for end in (BaseProcess.terminate, BaseProcess.kill):
+            for end_process in (BaseProcess.terminate, BaseProcess.kill):
                 for process in list(self._busy):
-                    end(process)
+                    end_process(process)
                 for thread in self._threads:
-                    thread.join(_GRACE)
+                    thread.join(_GRACE_SECONDS)
         for thread in self._threads:
             thread.join()
 
@@ -85,8 +85,8 @@ class LocalPool:
         self._jobs.put((future, (call, arguments, options)))
         return future
 
-    def _drive(self, number: int) -> None:
-        """Hands jobs to one process after the other: a new process only if the last one has died."""
+    def _feed_worker(self, number: int) -> None:
+        """Sends jobs to one worker process; starts a new process if the process has died."""
         worker: _Worker | None = None
         while (job := self._jobs.get()) is not None:
             future, work = job
@@ -94,11 +94,11 @@ class LocalPool:
                 if worker is None or not worker.process.is_alive():
                     worker = _Worker(number)
                 self._busy.add(worker.process)
-                if self._asked:
+                if self._stop_requested:
                     worker.process.terminate()
                 worker.connection.send(work)
                 result = worker.connection.recv()
-            except Exception as error:  # whatever it is, the sweep waits for this future
+            except Exception as error:  # every error must reach the future, because the sweep waits for it
                 reason = str(error) or type(error).__name__
                 if worker is not None:
                     worker.process.join()
@@ -111,12 +111,12 @@ class LocalPool:
                 self._busy.discard(worker.process)
                 future.set_result(result)
         if worker is not None:
-            worker.connection.close()  # which ends the process
+            worker.connection.close()  # ends the process
             worker.process.join()
 
     def ask_to_stop(self) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._stop_requested:
+            self._stop_requested = True
             for process in list(self._busy):
                 process.terminate()
 
@@ -128,27 +128,29 @@ class _Worker:
     """The parent's end of one worker process."""
 
     def __init__(self, number: int) -> None:
-        self.connection, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(theirs, number), daemon=False)
+        self.connection, child_connection = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(child_connection, number), daemon=False)
         try:
             self.process.start()
         except BaseException:
             self.connection.close()
             raise
         finally:
-            theirs.close()
+            child_connection.close()
 
 
 def use_gpu(number: int) -> None:
-    """Makes GPU `number` modulo their number the one that this process means by "cuda"."""
+    """Makes GPU `number`, modulo the number of GPUs, the device "cuda" of this process."""
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
 
 
 def _serve(connection: Connection, number: int) -> None:
-    """A worker: does what it is sent, until the connection ends. If the connection ends in the middle of a run, the
-    parent was killed: the run then stops after its round, with a checkpoint."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which asks the workers to stop
+    """The main loop of a worker process: executes jobs until the connection closes.
+
+    If the connection closes during a run, the parent was killed. The run then stops after its round, with a checkpoint.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent also receives Ctrl-C, and asks the workers to stop
     use_gpu(number)
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
     busy = threading.Event()
@@ -173,15 +175,15 @@ def _serve(connection: Connection, number: int) -> None:
 
 
 class RayPool:
-    """A Ray cluster. Its machines have fedsum installed, and the runs' folder on a disk that they share.
+    """A Ray cluster. Its machines need fedsum and a shared file system with the runs' folder.
 
     Args:
-      address: of a running cluster, as `ray.init` takes it: "auto", or HOST:PORT.
-      gpus: of each run; may be a fraction.
+      address: the address of a running cluster, as for `ray.init`: "auto" or HOST:PORT.
+      gpus: GPUs per run; may be a fraction.
     """
 
     width = math.inf
-    """all runs at once: Ray queues what has to wait"""
+    """unlimited: Ray queues the runs that have to wait"""
     shared = True
 
     def __init__(self, address: str, gpus: float = 0.0) -> None:
@@ -191,7 +193,7 @@ class RayPool:
             accepted = "needs the extra: pip install -c constraints.txt 'fedsum[cluster]'"
             raise InputError("ray", address, accepted) from None
         self._ray, self._references = ray, list[Any]()
-        self._asked = False
+        self._stop_requested = False
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -205,7 +207,7 @@ class RayPool:
         self._ray.shutdown()
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
-        # Ray starts a run again if its worker dies; the run goes on from its checkpoint.
+        # Ray restarts a run whose worker died; the run resumes from its checkpoint.
         remote: Any = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=3)(call)
         reference = remote.remote(*arguments, **options)
         self._references.append(reference)
@@ -213,7 +215,7 @@ class RayPool:
         return future
 
     def ask_to_stop(self) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._stop_requested:
+            self._stop_requested = True
             for reference in self._references:
                 self._ray.cancel(reference)

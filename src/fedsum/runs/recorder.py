@@ -1,4 +1,4 @@
-"""The observer that keeps a run in its folder: metrics as they come, checkpoints in the background."""
+"""The observer that records a run in its folder: metrics after each evaluation, checkpoints in the background."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ _PAUSES_BETWEEN = 20
 
 @contextmanager
 def recorded(path: str | Path, spec: RunSpec, device: torch.device) -> Iterator["Recorder"]:
-    """The observer that records a run in its folder. Whatever ends the run inside, the folder says so."""
+    """Yields the observer that records a run in its folder. If an exception ends the run, the status says why."""
     with closing(RunFolder(path)) as folder, stop_requests() as request:
         folder.claim(spec.dump(), device)
         recorder = Recorder(folder, request)
@@ -54,11 +54,13 @@ class Recorder(Observer):
         self._failure: Exception | None = None
 
     def restore(self, run: Training) -> None:
-        """Puts the newest checkpoint into the run's state, if there is one."""
+        """Loads the newest valid checkpoint, if there is one."""
         path, self._rounds = self.folder.path, run.options.rounds
         self._has_result = Run.read(path).state == "finished"
         if self._has_result and not (path / CHECKPOINT).exists():
-            accepted = "this run is finished and kept no checkpoint: read its metrics.csv, or delete it to run it again"
+            accepted = (
+                "this run is finished and has no checkpoint: read its metrics.csv, or delete the run to repeat it"
+            )
             raise InputError("folder", str(path), accepted)
         self._load(run.state)
         self._done = self._saved_round = run.state.done
@@ -70,12 +72,12 @@ class Recorder(Observer):
 
     def round_done(self, run: Training, done: RoundDone) -> None:
         self._done = done.round
-        # A diverged state is not saved: the last checkpoint before it is worth more.
+        # A diverged state is not saved, because it would replace a checkpoint from before the divergence.
         if not done.diverged and self._is_due(run):
             self.save(run.state)
 
     def finished(self, run: Training, history: History) -> None:
-        """Leaves the model and a last checkpoint."""
+        """Writes the model and the final checkpoint."""
         if self._has_result:
             return
         if self._saved_round < run.state.done:
@@ -93,22 +95,22 @@ class Recorder(Observer):
         self._has_result = True
 
     def ended(self, state: str, reason: str) -> None:
-        """How the run ended, if not well. On a full disk there may be no room even for that."""
-        if not self._has_result:  # a run that has its result keeps its status, whatever goes wrong afterwards
+        """Records why the run stopped or failed. On a full disk this may fail too, and the error is ignored."""
+        if not self._has_result:  # a later error does not change the status of a run with a result
             with suppress(OSError):
                 self.folder.log(f"{state}: {reason}")
                 self.folder.set_status(state, self._done, reason)
 
     def _is_due(self, run: Training) -> bool:
-        """Whether a checkpoint should be written now, or the run should stop; updates the status too."""
+        """Whether a checkpoint is due or a stop was requested. Also updates the status."""
         now = time.monotonic()
         if now - self._status_at > _STATUS_EVERY:
             self._status_at = now
-            with suppress(OSError):  # the status is only for watching
+            with suppress(OSError):  # nothing depends on this status
                 self.folder.set_status("running", self._done, safe=False)
         if self._failure:
-            self._fail()
-        if self._request.asked:
+            self._raise_failure()
+        if self._request.requested:
             return True
         if self._writer and self._writer.is_alive():
             return False
@@ -117,11 +119,11 @@ class Recorder(Observer):
         return now - self._saved_at > wait or (rounds is not None and self._done - self._saved_round >= rounds)
 
     def save(self, state: RunState) -> None:
-        """Begins to write a checkpoint; if a stop was requested, ends the run with it."""
+        """Starts to write a checkpoint. If a stop was requested, waits for the checkpoint and raises `Stopped`."""
         self.wait()
         if not state.server["x"].isfinite().all():
-            # The last checkpoint stays; the next evaluation will say that the run diverged.
-            if self._request.asked:
+            # The last checkpoint stays. The next evaluation reports the divergence.
+            if self._request.requested:
                 raise Stopped(f"stopped after round {state.done}, which diverged: no new checkpoint was written")
             return
         began = time.monotonic()
@@ -130,14 +132,14 @@ class Recorder(Observer):
         self._saved_round, self._saved_at = state.done, time.monotonic()
         self._writer = threading.Thread(target=self._write, args=(snapshot,), name="fedsum-checkpoint")
         self._writer.start()
-        if self._request.asked and state.done < self._rounds:
+        if self._request.requested and state.done < self._rounds:
             self.wait()
-            raise Stopped(f"stopped after round {state.done}; go on with: fedsum resume {self.folder.path}")
+            raise Stopped(f"stopped after round {state.done}; resume with: fedsum resume {self.folder.path}")
 
     def _write(self, snapshot: Snapshot) -> None:
         began = time.monotonic()
         try:
-            self.folder.flush_metrics()  # a checkpoint's metrics are on the disk before it is
+            self.folder.flush_metrics()  # the metrics must be on the disk before their checkpoint
             snapshot.write(self.folder.path)
             self.folder.log(f"checkpoint of round {snapshot.round} written in {time.monotonic() - began:.2f} s")
         except Exception as error:
@@ -151,18 +153,18 @@ class Recorder(Observer):
             self._writer.join()
             self._writer = None
         if self._failure:
-            self._fail()
+            self._raise_failure()
 
-    def _fail(self) -> None:
+    def _raise_failure(self) -> None:
         error, self._failure = self._failure, None
         reason = getattr(error, "strerror", None) or str(error)
         raise OSError(
-            f"the checkpoint of round {self._saved_round} could not be written ({reason}); the previous one is kept:"
-            f" make room, then go on with: fedsum resume {self.folder.path}"
+            f"the checkpoint of round {self._saved_round} could not be written ({reason}); the previous checkpoint is"
+            f" intact: free disk space, then resume with: fedsum resume {self.folder.path}"
         ) from error
 
     def _load(self, state: RunState) -> None:
-        """Puts the newest good checkpoint into `state`, if there is one, and cuts the metrics to it."""
+        """Loads the newest valid checkpoint into `state`, if there is one, and truncates the metrics to its round."""
         folder = self.folder.path
         newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT
         for path in (newest, previous):
@@ -173,9 +175,9 @@ class Recorder(Observer):
             except ValueError as error:
                 self.folder.log(f"{path.name} cannot be used: {error}")
                 if path == previous or not previous.exists():
-                    accepted = f"{error}; no other checkpoint is good: delete {folder} to start over"
+                    accepted = f"{error}; no other checkpoint is valid: delete {folder} to start over"
                     raise InputError("checkpoint", str(path), accepted) from error
-                # Moved away, or the next checkpoint would make it the previous one.
+                # Renamed, because the next checkpoint would otherwise replace the valid previous checkpoint with it.
                 path.replace(folder / BROKEN_CHECKPOINT)
                 continue
             self.folder.log(f"resumed after round {state.done} from {path.name}")

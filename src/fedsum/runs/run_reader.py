@@ -1,4 +1,4 @@
-"""The one reader of run folders: what was asked, what was measured, how the run stands."""
+"""The one reader of run folders: settings, metrics and state."""
 
 import csv
 import fcntl
@@ -21,15 +21,15 @@ OVER = ("finished", "diverged")
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder as it is now; reading changes nothing and works at any time.
+    """A run as read from its folder. Reading changes nothing and is safe while the run is running.
 
-    A file that is missing, half written or damaged never raises: `problem` names it.
+    A missing, incomplete or damaged file does not raise an error: `problem` describes the damage.
     """
 
     folder: Path
     state: str = "new"
-    """new, running, stopped, interrupted (its process is gone), failed, diverged, finished, or damaged (its config
-    cannot be read)"""
+    """new, running, stopped, interrupted (its process no longer exists), failed, diverged, finished, or damaged (its
+    config cannot be read)"""
     round: int = 0
     """rounds done"""
     reason: str = ""
@@ -38,16 +38,16 @@ class Run:
     rows: list[dict[str, float]] = field(default_factory=list)
     """one row per evaluation"""
     problem: str = ""
-    """what is damaged in the folder, if anything"""
+    """the damaged file and its error; empty if no file is damaged"""
 
     @classmethod
     def read(cls, folder: str | Path) -> "Run":
-        """The run in that folder."""
+        """Reads the run in a folder."""
         folder = Path(folder)
         config, bad_config = _config(folder / CONFIG)
         rows, bad_metrics = _rows(folder / METRICS)
         status = _status(folder / STATUS)
-        # A process that was killed before its first status leaves a config only.
+        # A process killed before its first status update leaves only a config.
         state = str(status.get("state", "running" if config else "new"))
         if state == "running" and not is_held(folder):
             state = "interrupted"
@@ -96,7 +96,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _config(path: Path) -> tuple[dict[str, Any], str]:
-    """The config, and what is wrong with it."""
+    """The config and its problem, which is empty if the config is complete."""
     if not path.exists():
         return {}, ""
     try:
@@ -109,7 +109,7 @@ def _config(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def config_problem(config: Mapping[str, Any]) -> str:
-    """What every reader of a config needs and this one lacks, if anything."""
+    """The first table or setting that a config lacks; empty if it lacks none."""
     for part in ("task", "algorithm", "schedule"):
         if not isinstance(config.get(part), dict) or not isinstance(config[part].get("name"), str):
             return f"no table [{part}] with a name"
@@ -125,30 +125,31 @@ def _status(path: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> tuple[list[dict[str, float]], str]:
-    """The rows of a metrics file by round, and what is wrong with it; of a round evaluated twice, the later row.
+    """The rows of a metrics file by round, and its first problem.
 
-    A last line that a killed process or a power cut left incomplete is no damage: its round comes again.
+    If a round was evaluated twice, the later row counts. A killed process or a power cut may leave an incomplete last
+    line. This is not a problem: the resumed run evaluates that round again.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return [], ""
-    whole = text[: text.rfind("\n") + 1]
+    lines_text = text[: text.rfind("\n") + 1]
     try:
-        head, *lines = list(csv.reader(io.StringIO(whole.replace("\0", "?"), newline=""))) or [["round"]]
+        header, *lines = list(csv.reader(io.StringIO(lines_text.replace("\0", "?"), newline=""))) or [["round"]]
     except csv.Error as error:
         return [], f"{path.name}: {error}"
-    if "round" not in head:
+    if "round" not in header:
         return [], f"{path.name}: no column named round"
     rows: dict[int, dict[str, float]] = {}
     problem = ""
     for number, cells in enumerate(lines):
         try:
-            row = {name: _number(cell) for name, cell in zip(head, cells, strict=True) if cell}
+            row = {name: _number(cell) for name, cell in zip(header, cells, strict=True) if cell}
             rows[int(row["round"])] = row
         except (ValueError, KeyError, OverflowError):
             if number < len(lines) - 1:
-                problem = problem or f"{path.name} line {number + 2}: {','.join(cells)!r} is not {len(head)} numbers"
+                problem = problem or f"{path.name} line {number + 2}: {','.join(cells)!r} is not {len(header)} numbers"
     return [rows[t] for t in sorted(rows)], problem
 
 

@@ -1,4 +1,4 @@
-"""Runs from a folder or from a packed file. `open_runs` is the one place that chooses between them."""
+"""Runs from a folder or from a packed file. `open_runs` chooses the reader."""
 
 from pathlib import Path
 from typing import Protocol
@@ -12,17 +12,17 @@ from .run_writer import read_toml
 
 
 class RunSource(Protocol):
-    """Where runs are read from."""
+    """A folder or a packed file with runs."""
 
     @property
     def output_folder(self) -> Path:
-        """Where figures and tables of these runs go."""
+        """The folder for figures and tables of these runs."""
 
     def names(self) -> list[str]:
         """The names of the runs, relative to the folder; "." if the folder is a run itself."""
 
     def runs(self) -> dict[str, Run]:
-        """All runs by name, damaged runs too; refuses a source without runs."""
+        """All runs by name, including damaged runs; refuses a source without runs."""
 
     def sweeps(self) -> list[Table]:
         """The settings of the sweeps that the runs come from; a merged file may have several."""
@@ -61,10 +61,10 @@ def read_named_runs(path: str | Path) -> dict[str, Run]:
     runs = open_runs(path).runs()
     for run in runs.values():
         if run.problem:
-            raise InputError("run", str(run.folder), f"{run.problem}; mend it, or move the run away")
+            raise InputError("run", str(run.folder), f"{run.problem}; repair it, or move the run to another folder")
     return runs
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """Every run in a folder or a packed file; refuses a path without runs, or with a run that is damaged."""
+    """Every run in a folder or a packed file; refuses a path without runs or with a damaged run."""
     return list(read_named_runs(path).values())

@@ -19,12 +19,12 @@ from ..base.toml_values import Table
 from ..spec import ENVIRONMENT, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
-from .environment import NOTED, environment, now
+from .environment import LOGGED_CHANGES, environment, now
 from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
 
 _PATIENCE = 5.0
-"""seconds to wait for a process that is about to release the folder"""
+"""seconds to wait for another process to release the lock"""
 
 
 class RunFolder:
@@ -36,7 +36,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock: IO[str] = (self.path / LOCK).open("a+")
         except OSError as error:
-            accepted = f"a folder that can be made and written to ({error.strerror})"
+            accepted = f"a folder that can be created and written to ({error.strerror})"
             raise InputError("folder", str(path), accepted) from error
         self._take_lock(_PATIENCE if patience is None else patience)
         delete_partial_files(self.path)
@@ -53,7 +53,7 @@ class RunFolder:
                     self._lock.seek(0)
                     holder = self._lock.read().strip() or "unknown"
                     self._lock.close()
-                    accepted = f"another process writes to it ({holder}); wait for it, or take another folder"
+                    accepted = f"another process writes to it ({holder}); wait until it ends, or use another folder"
                     raise InputError("folder", str(self.path), accepted) from None
                 time.sleep(0.1)
         self._lock.seek(0)
@@ -67,37 +67,39 @@ class RunFolder:
     # The config.
 
     def claim(self, config: Table, device: torch.device, free: Sequence[str] = (), more: Table | None = None) -> None:
-        """Begins a run with this config here, or makes sure that the run here has the same.
+        """Starts a run with this config in the folder, or checks that the folder's run has the same config.
 
         Args:
           config: as `RunSpec.dump` gives it.
-          device: for the environment.
-          free: settings that may change when the run is resumed, as for `first_difference`; they are written down.
-          more: what the environment says besides.
+          device: recorded in the environment.
+          free: settings that may change when the run is resumed, as for `first_difference`; their new values are
+            recorded.
+          more: further entries of the environment.
         """
-        path, here = self.path / CONFIG, environment(device) | (more or {})
+        path, current = self.path / CONFIG, environment(device) | (more or {})
         if path.exists():
             recorded = read_toml(path)
             refuse_difference(recorded, config, self.path, free)
-            before = recorded.get(ENVIRONMENT, {})
-            changed = [f"{k} {before.get(k)} -> {v}" for k, v in here.items() if k in NOTED and before.get(k) != v]
-            if changed:
-                self.log(f"resumed in another environment, where bits may differ: {', '.join(changed)}")
-            if not free or recorded == {**config, ENVIRONMENT: before}:
+            original = recorded.get(ENVIRONMENT, {})
+            differing = [k for k in LOGGED_CHANGES if k in current and original.get(k) != current[k]]
+            if differing:
+                changes = ", ".join(f"{k} {original.get(k)} -> {current[k]}" for k in differing)
+                self.log(f"resumed in another environment; results may not be bit-identical: {changes}")
+            if not free or recorded == {**config, ENVIRONMENT: original}:
                 return
-            here = before  # the environment in which the run began
+            current = original  # the config records the environment in which the run began
         else:
-            strange = [entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, LOG, STATUS)]
-            if strange:
-                accepted = f"an empty folder, or a run's; it has {strange[0]} and no {CONFIG}"
+            foreign = [entry.name for entry in self.path.iterdir() if entry.name not in (LOCK, LOG, STATUS)]
+            if foreign:
+                accepted = f"an empty folder or a run's folder; it has {foreign[0]} and no {CONFIG}"
                 raise InputError("folder", str(self.path), accepted)
         with written_whole(path) as part:
-            part.write_text(toml_text({**config, ENVIRONMENT: here}), encoding="utf-8")
+            part.write_text(toml_text({**config, ENVIRONMENT: current}), encoding="utf-8")
 
     # The metrics.
 
     def rewrite_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Makes these all metrics of the run: rows written after the checkpoint are computed again."""
+        """Replaces the metrics by the rows of a checkpoint; the resumed run computes later rows again."""
         text = io.StringIO(newline="")
         if rows:
             self._columns = list(rows[0])
@@ -106,19 +108,19 @@ class RunFolder:
             part.write_text(text.getvalue())
 
     def cut_metrics(self, last_round: int) -> None:
-        """Removes the rows after `last_round`; the next rows are appended to those that stay."""
+        """Removes the rows after `last_round`; new rows are appended to the remaining rows."""
         self._columns = truncate_after(self.path / METRICS, last_round, self.log)
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Adds one evaluation."""
+        """Appends the row of one evaluation."""
         lines = [] if self._columns else [list(row)]
         self._columns = self._columns or list(row)
         try:
             with (self.path / METRICS).open("a", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([*lines, self._cells(row)])
         except OSError as error:
-            reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is kept"
-            raise OSError(f"{reason}: make room, then go on with: fedsum resume {self.path}") from error
+            reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is intact"
+            raise OSError(f"{reason}: free disk space, then resume with: fedsum resume {self.path}") from error
 
     def flush_metrics(self) -> None:
         """Waits until all metrics are on the disk."""
@@ -134,7 +136,7 @@ class RunFolder:
     # Status, log and model.
 
     def set_status(self, state: str, round: int, reason: str = "", *, safe: bool = True) -> None:
-        """`safe` waits until the status is on the disk; a status that is only watched need not be."""
+        """Writes the status. `safe` waits until it is on the disk; progress updates need not wait."""
         table = {"state": state, "round": round, "reason": reason, "updated": now()}
         if safe:
             with written_whole(self.path / STATUS) as part:
@@ -149,7 +151,7 @@ class RunFolder:
             file.write(f"{now()} {line}\n")
 
     def save_model(self, model: Any) -> None:
-        """A module by the names of its parameters, a plain vector as `x`."""
+        """Writes the model: a module under the names of its parameters, a plain vector under `x`."""
         tensors = model.state_dict() if isinstance(model, torch.nn.Module) else {"x": torch.as_tensor(model)}
         with written_whole(self.path / MODEL) as part:
             tensorfile.write(part, {k: Entry.of(v.detach().cpu()) for k, v in tensors.items()}, {"format": "pt"})
@@ -160,12 +162,12 @@ def read_toml(path: Path) -> Table:
         with path.open("rb") as file:
             return tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("file", str(path), f"a TOML file as fedsum wrote it ({error})") from error
+        raise InputError("file", str(path), f"a TOML file written by fedsum ({error})") from error
 
 
 def refuse_difference(recorded: Table, config: Table, folder: Path, free: Sequence[str] = ()) -> None:
-    """An InputError that names the first setting in which two configs differ."""
+    """Raises an InputError that names the first setting in which two configs differ."""
     if difference := first_difference(recorded, config, free):
-        key, one, other = difference
-        accepted = f"the run in {folder} has {short(one)}; go on with that, or take another folder"
-        raise InputError(key, other, accepted)
+        key, recorded_value, value = difference
+        accepted = f"the run in {folder} has {short(recorded_value)}; use that value, or another folder"
+        raise InputError(key, value, accepted)

@@ -1,4 +1,4 @@
-"""Which settings of a sweep did best."""
+"""Selection of the best settings of a sweep."""
 
 import json
 import math
@@ -19,38 +19,39 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Best:
-    """What a search found."""
+    """The best settings of a sweep."""
 
     name: str
-    """the folder names of the winning settings, without the seed"""
+    """the name of the runs with these settings, without the seed"""
     settings: dict[str, Any]
-    """the swept settings but for the seed"""
+    """the swept settings, without the seed"""
     table: Table
-    """all settings of one of its runs"""
+    """all settings of the first of these runs"""
     value: float
+    """the mean over seeds of the final value of the metric"""
 
 
 def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> Best:
     """The settings with the best final value of a metric: the highest accuracy, or the lowest of anything else.
 
-    It is a mean over seeds. Settings with which a run did not finish are out.
+    The value is the mean over seeds. Settings with an unfinished run are excluded.
     """
     groups: dict[str, list[PlannedRun]] = defaultdict(list)
     for plan in planned:
         groups[json.dumps(_without_seed(plan.chosen), sort_keys=True, default=str)].append(plan)
     values = {}
     for settings, group in groups.items():
-        ends = [_final(runs[plan.name], by) for plan in group if runs[plan.name].state == "finished"]
-        if len(ends) == len(group) and not any(map(math.isnan, ends)):
-            values[settings] = statistics.fmean(ends)
+        final_values = [_final(runs[plan.name], by) for plan in group if runs[plan.name].state == "finished"]
+        if len(final_values) == len(group) and not any(map(math.isnan, final_values)):
+            values[settings] = statistics.fmean(final_values)
     if not values:
-        known = sorted({name for run in runs.values() for name in run.last})
-        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(known) or 'none'}")
+        metrics = sorted({name for run in runs.values() for name in run.last})
+        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(metrics) or 'none'}")
     winner = (min if smaller_is_better(by) else max)(values, key=lambda settings: values[settings])
-    one = groups[winner][0]
-    seed = f"{SEED}={one.chosen.get(SEED)}"
-    name = ",".join(part for part in one.name.split(",") if part != seed)
-    return Best(name, _without_seed(one.chosen), one.table, values[winner])
+    first = groups[winner][0]
+    seed = f"{SEED}={first.chosen.get(SEED)}"
+    name = ",".join(part for part in first.name.split(",") if part != seed)
+    return Best(name, _without_seed(first.chosen), first.table, values[winner])
 
 
 def _without_seed(chosen: Mapping[str, Any]) -> dict[str, Any]:

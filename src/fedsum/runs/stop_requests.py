@@ -1,4 +1,4 @@
-"""Ctrl-C, and a cluster's request to leave, wait for the end of a round."""
+"""SIGINT (Ctrl-C) and SIGTERM as requests to stop after the current round."""
 
 import signal
 import threading
@@ -8,32 +8,32 @@ from types import FrameType
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and did so after a round, with a checkpoint."""
+    """A run stopped on request, after a round and with a checkpoint."""
 
 
 class StopRequest:
-    """Whether somebody asked; whoever asks twice does not want to wait."""
+    """A signal handler: the first signal is a request, the second raises KeyboardInterrupt at once."""
 
-    asked = False
+    requested = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Takes SIGINT and SIGTERM down as a request while inside; only the main thread can."""
+    """Handles SIGINT and SIGTERM as stop requests inside the block; only the main thread can handle signals."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    # A signal that is ignored stays so: somebody else hears it for this process.
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, request) for number in heard}
+    # An ignored signal stays ignored: a worker ignores SIGINT, because its parent handles it.
+    handled = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, request) for number in handled}
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,11 +1,11 @@
-"""Many runs from one file: expanded, run side by side, resumed, reported.
+"""Sweeps: many runs from one file, executed in parallel and resumed.
 
     rounds = 500
     ...
     [sweep]
     "task.name" = ["mnist", "svhn"]
     algorithm = ["FedAvg", "FedSUM", {name = "FedAU", cutoff = 50}]
-    "eta_l.eta_0, eta_g" = [[0.01, 1.0], [0.001, 10.0]]    # these go together
+    "eta_l.eta_0, eta_g" = [[0.01, 1.0], [0.001, 10.0]]    # varied together
     seed = [0, 1, 2]
 
 Every combination is a run, in a folder named after its values.
@@ -32,14 +32,14 @@ from .run_source import open_runs
 from .run_writer import read_toml, refuse_difference
 from .stop_requests import stop_requests
 
-_ATTEMPTS = 3
-"""how often a run is started before it counts as failed because its worker died"""
-_LOOK_EVERY = 0.5
+_MAX_ATTEMPTS = 3
+"""a run fails when its worker has died this many times"""
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a sweep, its settings parsed."""
+    """One run of a sweep, with parsed settings."""
 
     name: str
     spec: RunSpec
@@ -47,11 +47,11 @@ class PlannedRun:
     chosen: Mapping[str, Any]
     """the values of the swept settings"""
     table: Table
-    """all settings as the sweep's file says them"""
+    """all settings, as in the sweep's file"""
 
 
 def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
-    """All runs of a file; a file without lists is a single run in the folder itself."""
+    """The runs of a file. A file without [sweep] is a single run in the folder itself."""
     return [
         PlannedRun(name, RunSpec.parse(settings), folder / name, chosen, settings)
         for name, settings, chosen in _combinations(table)
@@ -59,7 +59,7 @@ def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
 
 
 def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, Any]]]:
-    """(name, settings, swept values) of every run, not parsed: that might read a trace."""
+    """(name, settings, swept values) of every run. Settings are not parsed, because that might read a trace."""
     base = {key: value for key, value in table.items() if key != SWEEP}
     axes = table.get(SWEEP, {})
     if not isinstance(axes, Mapping):
@@ -68,15 +68,15 @@ def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, 
     choices = [_axis(key, values, keys) for key, values in axes.items()]
     runs: dict[str, tuple[str, Table, dict[str, Any]]] = {}
     for combination in itertools.product(*choices):
-        changed = dict(base)
+        run_table = dict(base)
         chosen: dict[str, Any] = {}
         for _, settings in combination:
             for key, value in settings.items():
-                changed, chosen = assigned(changed, key, value), chosen | {key: value}
+                run_table, chosen = assigned(run_table, key, value), chosen | {key: value}
         name = ",".join(label for label, _ in combination)
         if name in runs:
             raise InputError(SWEEP, name, "the same values twice")
-        runs[name] = name, changed, chosen
+        runs[name] = name, run_table, chosen
     return list(runs.values())
 
 
@@ -85,21 +85,21 @@ def _names(key: str) -> list[str]:
 
 
 def _axis(key: str, values: Any, all_keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """(label, settings) of each value; a key of several names takes rows of values that go together."""
+    """(label, settings) of each value. A key of several names takes rows with one value per name."""
     names = _names(key)
     if not isinstance(values, list) or not values:
         raise InputError(f"{SWEEP}.{key}", values, "a list of at least one value")
     rows = values if len(names) > 1 else [[value] for value in values]
     for row in rows:
         if not isinstance(row, list) or len(row) != len(names):
-            raise InputError(f"{SWEEP}.{key}", row, f"a list of {len(names)} values, one for each name")
+            raise InputError(f"{SWEEP}.{key}", row, f"a list of {len(names)} values, one per name")
     columns = [_labels(name, [row[i] for row in rows], all_keys) for i, name in enumerate(names)]
     labels = [",".join(parts) for parts in zip(*columns, strict=True)]
     return [(label, dict(zip(names, row, strict=True))) for label, row in zip(labels, rows, strict=True)]
 
 
 def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[str]:
-    """Short names for the values of one setting, fit for a folder."""
+    """Short labels for the values of one setting, valid in a folder's name."""
     part, _, last = key.rpartition(".")
     part = part if last == "name" else key
     tables = [value if isinstance(value, Mapping) else {"name": value} for value in values]
@@ -109,13 +109,13 @@ def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[st
     if len(set(own_names)) == len(set(names)):
         names = own_names
     plain = all(isinstance(value, str | Mapping) for value in values)
-    # `seed` and `task.seed` are two settings: the last name alone is enough where no other key ends with it.
-    alone = sum(other.rpartition(".")[2] == last for other in all_keys) == 1
+    # `seed` and `task.seed` are two settings: the last name is unique if no other key ends with it.
+    is_unique = sum(other.rpartition(".")[2] == last for other in all_keys) == 1
     labels = []
     for table, name in zip(tables, names, strict=True):
         fields = [f"{field}={value}" for field, value in table.items() if field != "name"]
-        label = name if plain else f"{last if alone else key}={name}"
-        # The name is enough where it tells the values apart.
+        label = name if plain else f"{last if is_unique else key}={name}"
+        # Fields are added only if several values have the same name.
         labels.append(label if names.count(name) == 1 else "-".join([label, *fields]))
     return [re.sub(r"[^A-Za-z0-9._=+-]+", "-", label)[:80] or "default" for label in labels]
 
@@ -128,56 +128,56 @@ def run_all(
     tensorboard: bool = False,
     on_look: Callable[[Mapping[str, Run]], None] | None = None,
 ) -> dict[str, Run]:
-    """Runs what has no result yet, and returns how all runs stand, by name.
+    """Executes the runs without a result, and returns all runs by name.
 
     Args:
-      runs: what `expand` gave.
-      pool: who does the work.
+      runs: the runs of `expand`.
+      pool: the workers.
       keep_checkpoints: keep the checkpoints of finished runs.
-      tensorboard: write TensorBoard's files too.
-      on_look: told every half second how the runs stand.
+      tensorboard: also write TensorBoard files.
+      on_look: called every half second with all runs by name.
     """
-    stands = read_planned(runs)
+    current = read_planned(runs)
     by_name = {run.name: run for run in runs}
-    waiting = deque(run.name for run in runs if stands[run.name].state not in OVER)
+    waiting = deque(run.name for run in runs if current[run.name].state not in OVER)
     running: dict[Future[Run], str] = {}
-    begun: Counter[str] = Counter()
+    attempts: Counter[str] = Counter()
     options = {"shared": pool.shared, "keep_checkpoint": keep_checkpoints, "tensorboard": tensorboard}
     with pool, stop_requests() as request:
-        while running or (waiting and not request.asked):
-            while waiting and len(running) < pool.width and not request.asked:
+        while running or (waiting and not request.requested):
+            while waiting and len(running) < pool.width and not request.requested:
                 name = waiting.popleft()
-                begun[name] += 1
+                attempts[name] += 1
                 run = by_name[name]
-                # Settings travel as the file says them: a worker cannot unpickle a class of the user's own file.
-                future = pool.submit(execute_quietly, run.table, run.folder, here=Path.cwd(), **options)
+                # A worker gets the settings as a table: it cannot unpickle a class of the user's own file.
+                future = pool.submit(execute_quietly, run.table, run.folder, working_folder=Path.cwd(), **options)
                 running[future] = name
-            for future in wait(running, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED).done:
+            for future in wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
                 error = future.exception()
                 if not error:
-                    stands[name] = future.result()
-                elif request.asked:
-                    stands[name] = Run.read(by_name[name].folder)
-                elif begun[name] < _ATTEMPTS:
-                    waiting.append(name)  # only its worker is gone: the run goes on from its checkpoint
+                    current[name] = future.result()
+                elif request.requested:
+                    current[name] = Run.read(by_name[name].folder)
+                elif attempts[name] < _MAX_ATTEMPTS:
+                    waiting.append(name)  # only the worker died: the run resumes from its checkpoint
                 else:
-                    reason = f"its worker died, {begun[name]} times now ({type(error).__name__}: {error})"
-                    stands[name] = replace(Run.read(by_name[name].folder), state="failed", reason=reason)
-            if request.asked:
+                    reason = f"its worker died {attempts[name]} times ({type(error).__name__}: {error})"
+                    current[name] = replace(Run.read(by_name[name].folder), state="failed", reason=reason)
+            if request.requested:
                 pool.ask_to_stop()
             if on_look:
-                on_look(stands | {name: Run.read(by_name[name].folder) for name in running.values()})
-    return stands
+                on_look(current | {name: Run.read(by_name[name].folder) for name in running.values()})
+    return current
 
 
 def read_planned(runs: Sequence[PlannedRun]) -> dict[str, Run]:
-    """How all runs stand, by name; an InputError if the folder of one holds other settings."""
-    return {run.name: _before(run) for run in runs}
+    """Reads the folders of all runs, by name; refuses a folder with other settings."""
+    return {run.name: _read_one(run) for run in runs}
 
 
-def _before(planned: PlannedRun) -> Run:
-    """How a run stands before the sweep; a folder with other settings is refused, not skipped."""
+def _read_one(planned: PlannedRun) -> Run:
+    """Reads the folder of a run, without the reason of an earlier failure."""
     if (planned.folder / CONFIG).exists():
         _refuse_other_settings(planned, read_toml(planned.folder / CONFIG))
     return replace(Run.read(planned.folder), reason="")
@@ -192,41 +192,42 @@ def _refuse_other_settings(planned: PlannedRun, recorded: Table) -> None:
 
 
 def read_results(runs: Sequence[PlannedRun], table: Mapping[str, Any], path: Path) -> dict[str, Run]:
-    """All runs of a plan by name, from a packed file; refuses a file that lacks the result of one.
+    """Reads all runs of a sweep from a packed file, by name; refuses a file without the result of a run.
 
     Args:
-      runs: what `expand(table, path)` gave.
+      runs: the runs of `expand(table, path)`.
       table: the settings of the sweep.
       path: the packed file.
     """
     refuse_another(table, path)
     packed = {run.folder: run for run in open_runs(path).runs().values()}
-    stands = {planned.name: packed.get(planned.folder, Run(planned.folder)) for planned in runs}
+    current = {planned.name: packed.get(planned.folder, Run(planned.folder)) for planned in runs}
     for planned in runs:
-        if recorded := stands[planned.name].config:
+        if recorded := current[planned.name].config:
             _refuse_other_settings(planned, dict(recorded))
-    missing = [name for name, run in stands.items() if run.state not in OVER]
+    missing = [name for name, run in current.items() if run.state not in OVER]
     if missing:
-        counted = f"{len(missing)} of {len(runs)} runs have no result in it, first {missing[0]}"
-        raise InputError("folder", str(path), f"{counted}; give a folder to run them in")
-    return {name: replace(run, reason="") for name, run in stands.items()}
+        reason = f"{len(missing)} of {len(runs)} runs have no result in it, first {missing[0]}"
+        raise InputError("folder", str(path), f"{reason}; give a folder to run them in")
+    return {name: replace(run, reason="") for name, run in current.items()}
 
 
 def refuse_another(table: Mapping[str, Any], path: Path) -> None:
-    """A sweep may grow in its folder, but another sweep is refused: figures would show both."""
+    """Refuses the folder of another sweep, because figures would show both; a sweep may get more values."""
     for recorded in open_runs(path).sweeps():
-        one, other = (
-            {key: _canonical(key, value) for key, value in settings.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
-            for settings in (recorded, table)
+        recorded_settings, settings = (
+            {key: _canonical(key, value) for key, value in sweep.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
+            for sweep in (recorded, table)
         )
-        for key in [*other, *one]:
-            if one.get(key) != other.get(key):
-                accepted = f"the sweep in {path} has {short(one.get(key))}; go on with that, or take another folder"
-                raise InputError(key, other.get(key), accepted)
+        for key in [*settings, *recorded_settings]:
+            recorded_value, value = recorded_settings.get(key), settings.get(key)
+            if recorded_value != value:
+                accepted = f"the sweep in {path} has {short(recorded_value)}; use that value, or another folder"
+                raise InputError(key, value, accepted)
 
 
 def _canonical(part: str, value: Any) -> Any:
-    """A setting with its name in the one spelling."""
+    """A setting with its name in canonical spelling."""
     if part not in PARTS:
         return value
     table = {"name": value} if isinstance(value, str) else value
@@ -236,7 +237,7 @@ def _canonical(part: str, value: Any) -> Any:
 
 
 def not_begun(path: Path) -> list[str]:
-    """The names of the runs that belong to the sweeps of a folder or a packed file, and have not begun."""
+    """The names of a sweep's runs that have not started, for a folder or a packed file."""
     source = open_runs(path)
     planned = dict.fromkeys(name for sweep in source.sweeps() for name, _, _ in _combinations(sweep))
     begun = set(source.names()) if planned else set()

@@ -20,7 +20,7 @@ class TensorBoard(Observer):
         except ImportError:
             accepted = "needs the extra: pip install -c constraints.txt 'fedsum[tensorboard]'"
             raise InputError("tensorboard", str(folder), accepted) from None
-        self._make, self._path = SummaryWriter, str(Path(folder) / "tensorboard")
+        self._writer_class, self._path = SummaryWriter, str(Path(folder) / "tensorboard")
         self._writer: Any = None
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
@@ -34,8 +34,8 @@ class TensorBoard(Observer):
 
     def _add(self, name: str, value: float, step: int) -> None:
         if self._writer is None:
-            # Made after the run has claimed its folder. Values that a resumed run writes again replace the old ones.
-            self._writer = self._make(self._path, purge_step=step)
+            # Created after the run has claimed its folder. A resumed run replaces the values from this step on.
+            self._writer = self._writer_class(self._path, purge_step=step)
         self._writer.add_scalar(name, value, step)
 
     def closed(self) -> None:

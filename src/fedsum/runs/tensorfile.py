@@ -1,7 +1,7 @@
-"""Tensors streamed into a safetensors file and out of it, with a checksum.
+"""Streaming writer of safetensors files, with a checksum.
 
-The library writes from tensors that all lie in memory, and copies them; a bank of clients is read piece by piece
-while it changes. The format is a header and bytes: what is written here the library reads.
+The safetensors library needs all tensors in memory, and copies them. This writer takes them piece by piece, because a
+bank of client states changes while it is written. The library can read the files.
 """
 
 import json
@@ -34,7 +34,7 @@ _CHUNK = 16 * 2**20
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor that is to come, in pieces along its first dimension."""
+    """A tensor to write, in pieces along its first dimension."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -50,24 +50,24 @@ class Entry:
 
 
 def write(path: Path, entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> None:
-    """Writes all tensors and, last, the CRC of everything before it."""
-    # Larger elements first: the format knows no gaps, and readers map tensors where they lie.
+    """Writes all tensors, then a CRC-32 checksum of all bytes before it."""
+    # Larger elements first, to align memory-mapped tensors: the format allows no padding between them.
     ordered = dict(sorted(entries.items(), key=lambda item: -item[1].dtype.itemsize))
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    at = 0
+    offset = 0
     for name, entry in (*ordered.items(), (_CHECKSUM, Entry(torch.uint8, (4,), []))):
         header[name] = {
             "dtype": _NAMES[entry.dtype],
             "shape": entry.shape,
-            "data_offsets": (at, at + entry.nbytes),
+            "data_offsets": (offset, offset + entry.nbytes),
         }
-        at += entry.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    head = memoryview(len(text).to_bytes(8, "little") + text)
+        offset += entry.nbytes
+    header_bytes = json.dumps(header).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)
+    prefix = memoryview(len(header_bytes).to_bytes(8, "little") + header_bytes)
     with path.open("wb") as file:
         checksum = 0
-        for data in chain([head], _bytes(ordered.values())):
+        for data in chain([prefix], _bytes(ordered.values())):
             file.write(data)
             checksum = zlib.crc32(data, checksum)
         file.write(checksum.to_bytes(4, "little"))
@@ -80,15 +80,15 @@ def _bytes(entries: Iterable[Entry]) -> Iterator[memoryview]:
             yield flat.numpy().data
 
 
-def verified(path: Path) -> None:
-    """Reads the whole file once: a ValueError says what is wrong with it."""
+def verify(path: Path) -> None:
+    """Reads the whole file; raises a ValueError if its checksum is wrong."""
     size = path.stat().st_size
     if size < 12:
         raise ValueError(f"it has only {size} bytes")
-    checksum, left = 0, size - 4
+    checksum, remaining = 0, size - 4
     with path.open("rb") as file:
-        while data := file.read(min(_CHUNK, left)):
+        while data := file.read(min(_CHUNK, remaining)):
             checksum = zlib.crc32(data, checksum)
-            left -= len(data)
+            remaining -= len(data)
         if file.read() != checksum.to_bytes(4, "little"):
-            raise ValueError("its checksum is wrong: it is cut short or was damaged")
+            raise ValueError("its checksum is wrong: it is truncated or damaged")

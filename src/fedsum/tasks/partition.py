@@ -1,4 +1,4 @@
-"""Partitions of a set's samples over clients. Every sample goes to exactly one client."""
+"""Partitions of a data set's samples over clients. Every sample goes to exactly one client."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,7 +43,9 @@ class Partition:
             object.__setattr__(self, "labels", _indices("labels", self.labels))
             last = max(int(part.max()) for part in parts)
             if last >= len(self.labels):
-                raise InputError("parts with sample", last, f"samples from 0 to {len(self.labels) - 1}, the labels")
+                raise InputError(
+                    "parts with sample", last, f"samples from 0 to {len(self.labels) - 1}, which have labels"
+                )
 
     @property
     def n(self) -> int:
@@ -59,12 +61,12 @@ class Partition:
     def counts(self) -> Indices:
         """Number of samples per client and label, [N, labels]."""
         if self.labels is None:
-            raise InputError("labels", None, "the label of every sample, to count by")
+            raise InputError("labels", None, "the label of every sample")
         classes = int(self.labels.max()) + 1
         return np.stack([np.bincount(self.labels[part], minlength=classes) for part in self.parts])
 
     def plot(self) -> "Figure":
-        """One bar per client, as high as it has samples, one colour per label."""
+        """Number of samples per client as stacked bars, one colour per label."""
         from matplotlib.figure import Figure
 
         from ..figures import stacked_bars
@@ -82,8 +84,8 @@ def dirichlet(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int = 0, r
       labels: label of every sample.
       n: N, the number of clients.
       alpha: if small, clients have one or two labels; if large, all clients are alike.
-      seed: of the draw.
-      refill: give a client without samples one of the largest client's, instead of raising an error.
+      seed: seed of the partition.
+      refill: give every client without samples one sample of the largest client, instead of raising an error.
 
     >>> dirichlet([0, 1] * 50, n=3, alpha=0.5).counts.sum(0)
     array([50, 50])
@@ -169,7 +171,7 @@ def _split(labels: Indices, logs: NDArray[np.float64], draw: np.random.Generator
     parts: list[list[Indices]] = [[] for _ in range(n)]
     for column, label in enumerate(np.unique(labels)):
         samples = draw.permutation(np.flatnonzero(labels == label))
-        # Cumulated shares are rounded, so that no sample is left over.
+        # Cumulative shares are rounded, so that every sample is assigned.
         cuts = np.rint(np.cumsum(shares[:-1, column]) * len(samples)).astype(np.int64)
         for part, piece in zip(parts, np.split(samples, cuts), strict=True):
             part.append(piece)
@@ -189,7 +191,7 @@ def _split(labels: Indices, logs: NDArray[np.float64], draw: np.random.Generator
 def _check(labels: ArrayLike | Tensor, n: int, alpha: float, seed: int) -> Indices:
     sample_labels = _indices("labels", labels)
     _check_n(n, len(sample_labels))
-    # Below this, 1/alpha would leave the range of a float; clients have one label each at far larger values.
+    # A smaller alpha overflows in 1/alpha. Clients already have a single label at far larger values.
     real("alpha", alpha, low=1e-6)
     integer("seed", seed, low=0)
     return sample_labels

@@ -43,23 +43,24 @@ def vision(
     shards_per_client: int = 2,
     seed: int = 0,
 ) -> Task:
-    """The classification of a set's images; the defaults are the paper's.
+    """An image classification task; the defaults are the paper's.
 
     Args:
       name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits.
-      clients: N, by default 100. Natural clients have their own number.
-      alpha: of the two Dirichlet partitions; smaller is more heterogeneous.
-      partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", a column of the set for natural
-        clients (cifar100: "coarse_label"), or your own Partition of the training samples.
-      model: None for the set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
-        that makes a module.
+      clients: N, by default 100. Leave it out for natural clients: the column determines their number.
+      alpha: parameter of the two Dirichlet partitions; smaller is more heterogeneous.
+      partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", a column of the data set for
+        natural clients (cifar100: "coarse_label"), or your own Partition of the training samples.
+      model: None for the data set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
+        that returns a module.
       init: "default" (PyTorch's) or "kaiming".
       augment: None, "crop" (of the image padded by 4 pixels), "crop+flip", or your own Augment.
-      weights: of the clients in the objective, as for `Task`.
+      weights: weights of the clients in the objective, as for `Task`.
       gradient_norm: also report the squared norm of the full gradient, as for `Task`.
-      refill: give a client without samples, which Dirichlet partitions may make, one of the largest client's.
-      shards_per_client: for "shards".
-      seed: of the partition.
+      refill: give every client without samples one sample of the largest client. Dirichlet partitions may leave
+        clients without samples.
+      shards_per_client: shards per client, for "shards".
+      seed: seed of the partition.
 
     >>> task = vision("digits", clients=20, partition="iid")
     >>> task.n, task.d
@@ -68,7 +69,7 @@ def vision(
     settings = {key: value for key, value in locals().items() if key not in ("name", "clients")}
     images = data.load(name)
     split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
-    # A column's values make the clients: a file then leaves `clients` out. Python objects cannot be said by a file.
+    # Natural clients come from a column, so a file leaves `clients` out. A file cannot describe Python objects.
     n = None if isinstance(partition, str) and partition in images.columns else split.n
     in_python = callable(model) or isinstance(partition, Partition) or isinstance(augment, Augment)
     source = None if in_python else {"name": name, "clients": n, **settings}
