@@ -649,6 +649,30 @@ def test_the_tensorboard_of_the_documentation(tmp_path):
     assert list((tmp_path / "tensorboard").iterdir())
 
 
+def test_a_grid_search_selects_for_each_algorithm(tmp_path, fedsum):
+    """A comparison of algorithms is fair only if each one has its own best rate."""
+    sweep = """[sweep]
+    "algorithm, eta_l" = [
+        ["FedAvg", 0.002], ["FedAvg", 0.02], ["FedSUM-CR", 0.02], ["FedSUM-CR", 0.002], ["SCAFFOLD", 1e6]
+    ]
+    """
+    written(tmp_path / "grid.toml", SMALL.replace("rounds = 150", "rounds = 20") + sweep)
+    code, out, err = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
+    assert code == 0, err
+    assert "best of SCAFFOLD: none of its settings finished all runs" in err
+    errors = {run.name: Run.read(run).last["error"] for run in find_runs(tmp_path / "found")}
+    for label in ("FedAvg", "FedSUM-CR"):
+        of_algorithm = {name: error for name, error in errors.items() if name.startswith(f"{label},")}
+        winner = min(of_algorithm, key=of_algorithm.get)
+        assert f"best of {label}: {winner}" in out
+        settings = tomllib.loads((tmp_path / f"found/best-{label}.toml").read_text())
+        assert settings == {"algorithm": label, "eta_l": float(winner.split("=")[1])}
+    assert {path.name for path in (tmp_path / "found").glob("best*")} == {"best-FedAvg.toml", "best-FedSUM-CR.toml"}
+    code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found", "--overall")
+    assert (code, f"best: {min(errors, key=errors.get)}" in out) == (0, True)
+    assert (tmp_path / "found/best.toml").exists()
+
+
 def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):
     """The last 50 rounds, or the last quarter of a shorter run; never the untrained model."""
     for rounds, window in ((3, 1), (30, 7), (150, 37), (400, 50)):

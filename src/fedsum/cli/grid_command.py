@@ -8,10 +8,10 @@ import typer
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, best, expand, open_runs
+from ..runs import SEED, Best, best, best_per_algorithm, expand, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
-from .console import Json, format_metric, out, print_path
+from .console import Json, err, format_metric, out, print_path
 from .running import run_planned
 
 
@@ -22,15 +22,17 @@ def grid(
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
+    overall: Annotated[bool, typer.Option("--overall", help="One winner over all algorithms.")] = False,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Execute a sweep, select its best settings and write them to FOLDER/best.toml.
+    """Execute a sweep, select the best settings of each algorithm and write them to FOLDER/best-ALGORITHM.toml.
 
-    Other files can include them: include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read and
-    nothing is trained. best.toml is then written to a folder beside the file, with the file's name.
+    With one algorithm, or with --overall, the file is FOLDER/best.toml. Other files can include it:
+    include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read and nothing is trained. The file is then
+    written to a folder beside the packed file, with its name.
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
@@ -44,13 +46,23 @@ def grid(
     if by not in LABELS and not own_tasks:  # a user's own task may have any metric
         raise InputError("by", by, nearest(by, LABELS))
     runs = run_planned(planned, table, folder, ExecutionOptions(jobs, ray, gpus, as_json=as_json))
-    chosen = best(planned, runs, by)
-    best_file = open_runs(folder).output_folder / "best.toml"
-    best_file.parent.mkdir(parents=True, exist_ok=True)
-    best_file.write_text(toml_text(_included_table(chosen)))
-    if not as_json:
-        out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
-        print_path("settings", best_file)
+    by_algorithm = best_per_algorithm(planned, runs, by)
+    if overall or len(by_algorithm) == 1:
+        winners: dict[str, Best | None] = {"": best(planned, runs, by)}
+    else:
+        winners = by_algorithm
+    output_folder = open_runs(folder).output_folder
+    output_folder.mkdir(parents=True, exist_ok=True)
+    for label, chosen in winners.items():
+        head, suffix = (f"best of {label}", f"-{label}") if label else ("best", "")
+        if chosen is None:
+            err.print(f"{head}: none of its settings finished all runs", highlight=False)
+            continue
+        best_file = output_folder / f"best{suffix}.toml"
+        best_file.write_text(toml_text(_included_table(chosen)))
+        if not as_json:
+            out.print(f"{head}: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
+            print_path("settings", best_file)
 
 
 def _included_table(chosen: Best) -> Table:

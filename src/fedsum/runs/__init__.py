@@ -9,7 +9,7 @@ from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, best
+from .search import SEED, Best, best, best_per_algorithm
 from .stop_requests import Stopped
 from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
@@ -31,6 +31,7 @@ __all__ = [
     "Stopped",
     "TensorBoard",
     "best",
+    "best_per_algorithm",
     "execute",
     "expand",
     "find_runs",

@@ -36,6 +36,23 @@ def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> Bes
 
     The value is the mean over seeds. Settings with an unfinished run are excluded.
     """
+    winner = _best_or_none(planned, runs, by)
+    if winner is None:
+        metrics = sorted({name for run in runs.values() for name in run.last})
+        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(metrics) or 'none'}")
+    return winner
+
+
+def best_per_algorithm(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> dict[str, Best | None]:
+    """`best` among the runs of each algorithm, by label; None if none of its settings has finished runs only."""
+    best(planned, runs, by)  # refuses a metric that no run has
+    groups: dict[str, list[PlannedRun]] = defaultdict(list)
+    for plan in planned:
+        groups[plan.spec.algorithm.label].append(plan)
+    return {label: _best_or_none(group, runs, by) for label, group in groups.items()}
+
+
+def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> Best | None:
     groups: dict[str, list[PlannedRun]] = defaultdict(list)
     for plan in planned:
         groups[json.dumps(_without_seed(plan.chosen), sort_keys=True, default=str)].append(plan)
@@ -45,8 +62,7 @@ def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> Bes
         if len(final_values) == len(group) and not any(map(math.isnan, final_values)):
             values[settings] = statistics.fmean(final_values)
     if not values:
-        metrics = sorted({name for run in runs.values() for name in run.last})
-        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(metrics) or 'none'}")
+        return None
     winner = (min if smaller_is_better(by) else max)(values, key=lambda settings: values[settings])
     first = groups[winner][0]
     seed = f"{SEED}={first.chosen.get(SEED)}"
