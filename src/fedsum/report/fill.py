@@ -16,7 +16,8 @@ from ..base.files import written_whole
 from ..figures import save_small
 from ..runs import Run, read_runs
 from .against_delay import against_delay, delays
-from .markdown_tables import Curves, at_rounds, curves_of, delay_table, final_values, rounds_to, wins
+from .markdown_grid import Curves
+from .markdown_tables import at_rounds, curves_of, delay_table, final_values, rounds_to, wins
 from .panels import panel_figure
 from .sensitivity import against_setting, setting_table
 
