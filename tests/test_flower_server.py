@@ -490,7 +490,7 @@ def test_settings_make_schedules_and_rates(tmp_path):
 
 def test_what_python_says_instead_of_settings():
     made = Deployment.parse(CONFIG).replaced(MIFA(), Uniform(N, 2), lambda t: 0.5 / (t + 1))
-    assert made.dump()["algorithm"] == {"name": "MIFA"}
+    assert made.dump()["algorithm"] == {"name": "MIFA", "displacements": False}
     assert made.dump()["schedule"] == {"name": "Uniform", "n": N, "size": 2}
     assert made.dump()["eta_l"]["values"][:2] == [0.5, 0.25]
     assert made.schedule == Uniform(N, 2)
