@@ -38,6 +38,7 @@ from .participation import (
 from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
+from .tasks import Metric
 from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
 from .version import __version__
 
@@ -65,6 +66,7 @@ __all__ = [
     "LocalPlan",
     "Markov",
     "Message",
+    "Metric",
     "Observer",
     "Options",
     "Pattern",

@@ -16,7 +16,7 @@ import torch
 from ..base.checks import InputError, short
 from ..base.files import delete_partial_files, flush, written_whole
 from ..base.toml_values import Table
-from ..spec import ENVIRONMENT, first_difference, toml_text
+from ..spec import ENVIRONMENT, METRIC_DIRECTIONS, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
 from .environment import LOGGED_CHANGES, environment, now
@@ -80,6 +80,7 @@ class RunFolder:
         if path.exists():
             recorded = read_toml(path)
             refuse_difference(recorded, config, self.path, free)
+            _refuse_other_directions(recorded, config, self.path)
             original = recorded.get(ENVIRONMENT, {})
             differing = [k for k in LOGGED_CHANGES if k in current and original.get(k) != current[k]]
             if differing:
@@ -163,6 +164,14 @@ def read_toml(path: Path) -> Table:
             return tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError("file", str(path), f"a TOML file written by fedsum ({error})") from error
+
+
+def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> None:
+    before = recorded.get(METRIC_DIRECTIONS, {})
+    for name, better in config.get(METRIC_DIRECTIONS, {}).items():
+        if before.get(name, better) != better:
+            accepted = f"the run in {folder} has {short(before[name])}; use that value, or another folder"
+            raise InputError(f"{METRIC_DIRECTIONS}.{name}", better, accepted)
 
 
 def refuse_difference(recorded: Table, config: Table, folder: Path, free: Sequence[str] = ()) -> None:

@@ -37,8 +37,8 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     return None
 
 
-_IGNORED = (*RESULT_NEUTRAL, "environment", "eta_l")
-"""settings that change no result, and eta_l, which is compared by its values"""
+_IGNORED = (*RESULT_NEUTRAL, "environment", "metrics", "eta_l")
+"""settings and tables that change no result, and eta_l, which is compared by its values"""
 
 
 def _same(key: str, one: Any, other: Any) -> bool:

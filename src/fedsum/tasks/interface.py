@@ -12,6 +12,9 @@ class BaseTask(Protocol):
     A task may also define `as_network() -> Network | None` (`tasks.Network`), as `tasks.Task` does. An engine may then
     compute gradients and evaluations from that record with kernels of its own. Tasks without this method, and tasks
     that return None, are computed by the methods below.
+
+    A task whose `evaluate` returns metrics of its own states their directions in an attribute `better`, such as
+    {"test_auc": "higher"}. Grid searches, tables and reports use it.
     """
 
     @property

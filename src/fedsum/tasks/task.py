@@ -1,8 +1,8 @@
 """Your own task: any torch module, any loss, any clients' data."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -13,9 +13,13 @@ from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
+from ..base.metrics import Better
+from .client_data import ClientData, check_data, joined
 from .memory_layout import channels_last, supports_channels_last
+from .metric import Metric, check_metrics
 from .network import Loss, Network, Outputs, Prepare
 from .partition import Partition
+from .scoring import Scores, binary_threshold, class_labels, has_one_output, score
 from .transforms import Augment
 
 # Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
@@ -34,15 +38,6 @@ _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_pr
 """the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
 
-@dataclass(frozen=True, eq=False)
-class ClientData:
-    """All clients' samples, and the client of each sample."""
-
-    inputs: Tensor
-    targets: Tensor
-    partition: Partition
-
-
 class Task:
     """A torch module trained on clients' data.
 
@@ -56,6 +51,7 @@ class Task:
       augment: random crops and flips of training images, drawn from the run's keyed randomness.
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
         their samples), or N numbers that sum to 1.
+      metrics: further metrics by name, such as {"auc": fedsum.Metric(fn, better="higher")}, logged as `test_auc`.
       gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
       source: the settings that made the task, if a file can hold them, so that a run can be resumed from its folder
         alone; `vision` sets them.
@@ -79,14 +75,15 @@ class Task:
         prepare: Prepare | None = None,
         augment: Augment | None = None,
         weights: str | ArrayLike | None = None,
+        metrics: Mapping[str, Metric] | None = None,
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        data = client_data if isinstance(client_data, ClientData) else _joined(list(client_data))
-        _check_data(data, test_data)
+        data = client_data if isinstance(client_data, ClientData) else joined(list(client_data))
+        check_data(data, test_data)
         self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
         self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
-        self.test_data = test_data
+        self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
@@ -104,6 +101,12 @@ class Task:
         self._use_channels_last = False  # for the trial itself
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         self._refuse_batch_statistics()
+        self._threshold = self._binary_threshold()
+
+    @property
+    def better(self) -> dict[str, Better]:
+        """Which direction of this task's own metrics is better, by the name in a row of metrics."""
+        return {f"{on}_{name}": metric.better for name, metric in self.metrics.items() for on in metric.on}
 
     @property
     def n(self) -> int:
@@ -166,16 +169,19 @@ class Task:
         return g if self.scale is None else g * self.scale[clients][:, None]
 
     def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
-        """Loss and accuracy at x. `outputs` replaces the module's own outputs."""
+        """Loss, accuracy and the task's own metrics at x. `outputs` replaces the module's own outputs."""
         outputs = outputs or self._all_outputs
-        metrics = {"train_loss": self._loss_and_accuracy(x, self.inputs, self.targets, outputs)[0]}
+        train = self._scores("train", x, outputs)
+        row = {"train_loss": train.loss} | self._own_metrics("train", train)
         if self.test_data:
-            metrics["test_loss"], accuracy = self._loss_and_accuracy(x, *self.test_data, outputs)
-            if accuracy is not None:
-                metrics["test_accuracy"] = accuracy
+            test = self._scores("test", x, outputs)
+            row["test_loss"] = test.loss
+            if test.accuracy is not None:
+                row["test_accuracy"] = test.accuracy
+            row |= self._own_metrics("test", test)
         if self.gradient_norm:
-            metrics["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
-        return metrics
+            row["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
+        return row
 
     def model(self, x: Tensor) -> nn.Module:
         """A copy of the module with the weights x, in evaluation mode."""
@@ -248,20 +254,45 @@ class Task:
         for chunk in self._chunks(len(inputs)):
             yield chunk, self._outputs(x, self._prepared(inputs[chunk]))
 
-    @torch.no_grad()
-    def _loss_and_accuracy(
-        self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs
-    ) -> tuple[float, float | None]:
-        """Mean loss over the samples, and for class labels the fraction whose largest output is the label's."""
-        labels = targets.dim() == 1 and not targets.is_floating_point()
-        # Summed on the device in float64: one transfer at the end, and no rounding error over many chunks.
-        loss, correct = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
-        for chunk, outputs in outputs_of(x, inputs):
-            loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
-            labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
-            if labels:
-                correct += (outputs.argmax(1) == targets[chunk]).sum()
-        return float(loss) / len(targets), float(correct) / len(targets) if labels else None
+    def _samples_of(self, on: str) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the data set "train" or "test"."""
+        return self.test_data if on == "test" and self.test_data else (self.inputs, self.targets)
+
+    def _scores(self, on: str, x: Tensor, outputs: Outputs) -> Scores:
+        inputs, targets = self._samples_of(on)
+        gather = any(on in metric.on for metric in self.metrics.values())
+        with torch.no_grad():
+            return score(outputs(x, inputs), targets, self.loss, self._threshold, gather=gather)
+
+    def _own_metrics(self, on: str, scores: Scores) -> dict[str, float]:
+        targets = self._samples_of(on)[1]
+        return {
+            f"{on}_{name}": metric.value(name, scores.outputs, targets.cpu())
+            for name, metric in self.metrics.items()
+            if on in metric.on and scores.outputs is not None
+        }
+
+    def _binary_threshold(self) -> float | None:
+        """The output above which a model with one output predicts label 1; warns if the loss does not tell."""
+        targets = self.targets[:2]
+        try:
+            with torch.no_grad():
+                outputs = copy.deepcopy(self._evaluation)(self._first_inputs())
+        except Exception:  # a module that fails here fails in training, where the error is reported
+            return None
+        if not has_one_output(outputs, len(targets)):
+            return None
+        labels = class_labels(self.targets)
+        if labels is None or set(labels.tolist()) != {0, 1}:
+            return None
+        threshold = binary_threshold(self.loss, outputs, targets)
+        if threshold is None and self.test_data:
+            warnings.warn(
+                "no test_accuracy: the model has one output, and the loss does not tell above which output it means"
+                " label 1; define it with Task(..., metrics={...})",
+                stacklevel=3,
+            )
+        return threshold
 
     def _refuse_batch_statistics(self) -> None:
         """Raises InputError if one training batch changes the module's buffers, which all clients share."""
@@ -290,35 +321,6 @@ class Task:
                 weight = 1.0 if self.scale is None else self.scale[client]
                 total += g * (weight * len(indices) / (len(part) * self.n))
         return total
-
-
-def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> ClientData:
-    if not len(pairs):
-        raise InputError("client_data", pairs, "at least one client")
-    for client, pair in enumerate(pairs):
-        if len(pair) != 2 or len(pair[0]) != len(pair[1]) or not len(pair[0]):
-            raise InputError(f"client_data[{client}]", type(pair).__name__, "inputs and targets of the same samples")
-        shape, first = tuple(pair[0].shape[1:]), tuple(pairs[0][0].shape[1:])
-        if shape != first:
-            raise InputError(f"client_data[{client}] with samples of shape", shape, f"{first}, as client 0's")
-    cuts = np.cumsum([len(targets) for _, targets in pairs])
-    parts = np.split(np.arange(cuts[-1]), cuts[:-1])
-    inputs, targets = (torch.cat([torch.as_tensor(pair[side]) for pair in pairs]) for side in (0, 1))
-    integers = targets.dim() == 1 and not targets.is_floating_point() and targets.dtype != torch.bool
-    labels = targets.numpy() if integers and targets.min() >= 0 else None
-    return ClientData(inputs, targets, Partition(parts, labels))
-
-
-def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> None:
-    if len(data.inputs) != len(data.targets):
-        raise InputError("client_data with targets", len(data.targets), f"as many as inputs, {len(data.inputs)}")
-    last = max(int(part.max()) for part in data.partition.parts)
-    if last >= len(data.inputs):
-        raise InputError("client_data.partition with sample", last, f"samples from 0 to {len(data.inputs) - 1}")
-    if test_data is not None:
-        tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
-        if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
-            raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
 
 
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
