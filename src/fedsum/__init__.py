@@ -16,6 +16,7 @@ from .algorithms import (
     Message,
     Round,
     State,
+    check,
 )
 from .base.checks import InputError
 from .participation import (
@@ -84,6 +85,7 @@ __all__ = [
     "Training",
     "Uniform",
     "__version__",
+    "check",
     "delays",
     "pack",
     "read_runs",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
 from ..engine import StateBank, arithmetic, bound_task, choose_engine, evaluation
 from ..participation import DelayMeter, Ids, Schedule, as_ids
@@ -61,6 +61,7 @@ class _Loop:
         observers: Sequence[Observer],
     ) -> None:
         x0 = task.init(options.seed)
+        check_once(algorithm, x0)
         self.device = x0.device  # not the run's device if the task ignores `to`
         self.state = RunState(
             server=algorithm.init_server(x0, options.record(0, task.n)),
