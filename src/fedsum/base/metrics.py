@@ -17,6 +17,12 @@ LABELS = {
     "communication": "vectors sent",
     "server_train_loss": "train loss of the server's model",
     "server_test_accuracy": "test accuracy of the server's model",
+    "client_accuracy_mean": "mean accuracy over clients",
+    "client_accuracy_worst": "accuracy of the worst tenth of clients",
+    "client_accuracy_gap": "accuracy gap between often and rarely active clients",
+    "client_loss_mean": "mean loss over clients",
+    "client_loss_worst": "loss of the worst tenth of clients",
+    "client_loss_gap": "loss gap between rarely and often active clients",
     "round": "round",
     "bytes": "bytes sent",
     "seconds": "seconds of training",
@@ -30,12 +36,16 @@ BETTER: dict[str, Better] = {
     "test_accuracy": "higher",
     "error": "lower",
     "gradient_norm_sq": "lower",
+    "client_accuracy_mean": "higher",
+    "client_accuracy_worst": "higher",
+    "client_loss_mean": "lower",
+    "client_loss_worst": "lower",
     "communication": "lower",
     "bytes": "lower",
     "seconds": "lower",
     "eval_seconds": "lower",
 }
-"""which direction of fedsum's own metrics is better; a task states it for its own metrics"""
+"""which direction of fedsum's own metrics is better; a task states it for its own metrics. Gaps are best at zero"""
 
 _SERVER = "server_"
 """prefix of the server's model, if the run evaluates another model"""
@@ -89,4 +99,4 @@ def is_logarithmic(metric: str) -> bool:
 
 def is_percent(metric: str) -> bool:
     """Whether a metric is a share that is shown in percent."""
-    return metric.endswith("accuracy")
+    return metric.endswith("accuracy") or metric.startswith("client_accuracy_")

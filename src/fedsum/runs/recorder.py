@@ -76,6 +76,8 @@ class Recorder(Observer):
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         self.folder.append(row)
+        if run.state.served is not None:
+            self.folder.write_clients(run.state.served)
 
     def round_done(self, run: Training, done: RoundDone) -> None:
         self._done = done.round

@@ -9,7 +9,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
@@ -20,8 +20,11 @@ from ..spec import ENVIRONMENT, METRIC_DIRECTIONS, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
 from .environment import LOGGED_CHANGES, environment, now
-from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
+from .layout import CLIENTS, CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PATIENCE = 5.0
 """seconds to wait for another process to release the lock"""
@@ -122,6 +125,12 @@ class RunFolder:
         except OSError as error:
             reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is intact"
             raise OSError(f"{reason}: free disk space, then resume with: fedsum resume {self.path}") from error
+
+    def write_clients(self, table: "pd.DataFrame") -> None:
+        """Replaces the table of the clients' scores."""
+        part = self.path / f".{CLIENTS}.part"
+        table.to_csv(part, index=False)
+        part.replace(self.path / CLIENTS)
 
     def flush_metrics(self) -> None:
         """Waits until all metrics are on the disk."""

@@ -3,24 +3,28 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
 from ..base.metrics import Better
-from .client_data import ClientData, check_data, joined
+from .client_data import ClientData, check_test_data, held_out
+from .client_data import client_data as as_client_data
+from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
 from .network import Loss, Network, Outputs, Prepare
-from .partition import Partition
-from .scoring import Scores, binary_threshold, class_labels, has_one_output, score
+from .scoring import binary_threshold, class_labels, has_one_output
 from .transforms import Augment
+from .weights import objective_scale
 
 # Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
 _WITHOUT_RANDOMNESS = (
@@ -45,8 +49,11 @@ class Task:
       model: a module, whose weights are every run's initial model, or a function that makes one, called under the
         run's seed. Modules with batch statistics are refused: clients would share the statistics.
       loss: of (model output, targets), the mean over the batch.
-      client_data: one pair of tensors (inputs, targets) per client, or a ClientData.
+      client_data: per client a pair (inputs, targets), a torch Dataset or a Hugging Face data set, in a list or, by
+        name, in a dict; or a ClientData, as `by_client` and `leaf` return it.
       test_data: a pair of tensors, or None.
+      client_test_data: each client's held-out data, in the same forms, for `simulate(per_client=True)`. Without
+        `test_data`, the test set is all of it.
       prepare: converts raw inputs to what the model takes, in a given dtype; applied batch by batch on the device.
       augment: random crops and flips of training images, drawn from the run's keyed randomness.
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
@@ -69,9 +76,10 @@ class Task:
         self,
         model: nn.Module | Callable[[], nn.Module],
         loss: Loss,
-        client_data: ClientData | Iterable[tuple[Tensor, Tensor]],
+        client_data: ClientData | Iterable[Any] | Mapping[str, Any],
         test_data: tuple[Tensor, Tensor] | None = None,
         *,
+        client_test_data: ClientData | Iterable[Any] | Mapping[str, Any] | None = None,
         prepare: Prepare | None = None,
         augment: Augment | None = None,
         weights: str | ArrayLike | None = None,
@@ -79,8 +87,11 @@ class Task:
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        data = client_data if isinstance(client_data, ClientData) else joined(list(client_data))
-        check_data(data, test_data)
+        data = as_client_data("client_data", client_data)
+        check_test_data(test_data)
+        self.client_names, self.client_test = data.names, held_out(data, client_test_data)
+        if test_data is None and self.client_test is not None:
+            test_data = (self.client_test.inputs, self.client_test.targets)
         self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
         self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
         self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
@@ -94,14 +105,14 @@ class Task:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
         self._names, self._shapes = list(shapes), list(shapes.values())
         self._lengths = [shape.numel() for shape in self._shapes]
-        self._scale64 = _scale(weights, self.partition)
+        self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _WITHOUT_RANDOMNESS for module in self._training.modules())
         self.source = source
         self._use_channels_last = False  # for the trial itself
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         self._refuse_batch_statistics()
-        self._threshold = self._binary_threshold()
+        self.threshold = self._binary_threshold()
 
     @property
     def better(self) -> dict[str, Better]:
@@ -121,8 +132,13 @@ class Task:
         moved = copy.copy(self)
         moved.device, moved.dtype = device, dtype
         moved.inputs, moved.targets = self.inputs.to(device), self.targets.to(device)
+        if self.client_test is not None:
+            inputs, targets = self.client_test.inputs.to(device), self.client_test.targets.to(device)
+            moved.client_test = replace(self.client_test, inputs=inputs, targets=targets)
         if self.test_data:
-            moved.test_data = (self.test_data[0].to(device), self.test_data[1].to(device))
+            pooled = self.client_test is not None and self.test_data[0] is self.client_test.inputs
+            test_data = (inputs, targets) if pooled else (self.test_data[0].to(device), self.test_data[1].to(device))
+            moved.test_data = test_data
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._evaluation = copy.deepcopy(self._evaluation).to(device, dtype)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
@@ -170,18 +186,26 @@ class Task:
 
     def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
         """Loss, accuracy and the task's own metrics at x. `outputs` replaces the module's own outputs."""
+        row, _ = evaluate(self, x, outputs or self._all_outputs, per_client=False)
+        return row | self._gradient_norm_sq(x)
+
+    def evaluate_clients(self, x: Tensor, outputs: Outputs | None = None) -> tuple[dict[str, float], ClientScores]:
+        """The metrics of `evaluate`, and the loss and the accuracy of every client, [N].
+
+        A client is evaluated on its `client_test_data`, otherwise on the test set, weighted by its shares of labels.
+        """
         outputs = outputs or self._all_outputs
-        train = self._scores("train", x, outputs)
-        row = {"train_loss": train.loss} | self._own_metrics("train", train)
-        if self.test_data:
-            test = self._scores("test", x, outputs)
-            row["test_loss"] = test.loss
-            if test.accuracy is not None:
-                row["test_accuracy"] = test.accuracy
-            row |= self._own_metrics("test", test)
-        if self.gradient_norm:
-            row["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
-        return row
+        if self._overrides(("evaluate",)):
+            return self.evaluate(x), score_clients(self, x, outputs)
+        row, clients = evaluate(self, x, outputs, per_client=True)
+        return row | self._gradient_norm_sq(x), clients
+
+    @cached_property
+    def label_shares(self) -> NDArray[np.float64]:
+        """The share of each label in each client's training data, [N, labels], among the labels of the test set."""
+        if not self.test_data:
+            raise InputError("test_data", None, "a test set, to weight by the clients' labels")
+        return label_shares(self.targets, self.test_data[1], self.partition)
 
     def model(self, x: Tensor) -> nn.Module:
         """A copy of the module with the weights x, in evaluation mode."""
@@ -217,6 +241,7 @@ class Task:
             chunks=self._chunks,
             outputs=self._all_outputs,
             evaluate=self.evaluate,
+            evaluate_clients=self.evaluate_clients,
         )
 
     def _overrides(self, steps: tuple[str, ...]) -> bool:
@@ -229,6 +254,10 @@ class Task:
 
     def _loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.loss(functional_call(self._training, self._parameters(x), (inputs,)), targets)
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """Inputs as the module takes them."""
+        return self._prepared(inputs)
 
     def _prepared(self, inputs: Tensor) -> Tensor:
         if self.prepare is not None:
@@ -254,23 +283,8 @@ class Task:
         for chunk in self._chunks(len(inputs)):
             yield chunk, self._outputs(x, self._prepared(inputs[chunk]))
 
-    def _samples_of(self, on: str) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the data set "train" or "test"."""
-        return self.test_data if on == "test" and self.test_data else (self.inputs, self.targets)
-
-    def _scores(self, on: str, x: Tensor, outputs: Outputs) -> Scores:
-        inputs, targets = self._samples_of(on)
-        gather = any(on in metric.on for metric in self.metrics.values())
-        with torch.no_grad():
-            return score(outputs(x, inputs), targets, self.loss, self._threshold, gather=gather)
-
-    def _own_metrics(self, on: str, scores: Scores) -> dict[str, float]:
-        targets = self._samples_of(on)[1]
-        return {
-            f"{on}_{name}": metric.value(name, scores.outputs, targets.cpu())
-            for name, metric in self.metrics.items()
-            if on in metric.on and scores.outputs is not None
-        }
+    def _gradient_norm_sq(self, x: Tensor) -> dict[str, float]:
+        return {"gradient_norm_sq": float(self._full_gradient(x).square().sum())} if self.gradient_norm else {}
 
     def _binary_threshold(self) -> float | None:
         """The output above which a model with one output predicts label 1; warns if the loss does not tell."""
@@ -327,22 +341,3 @@ def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every CUDA device
         return make()
-
-
-def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor | None:
-    """N w_i of each client, in float64; None if all are 1."""
-    accepted = f"None, 'samples', or {partition.n} numbers of at least 0 that sum to 1"
-    if weights is None:
-        return None
-    if isinstance(weights, str):
-        if weights != "samples":
-            raise InputError("weights", weights, accepted)
-        w = partition.sizes / partition.sizes.sum()
-    else:
-        try:
-            w = np.asarray(weights, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("weights", weights, accepted) from None
-        if w.shape != (partition.n,) or not (w >= 0).all() or abs(w.sum() - 1) > 1e-6:
-            raise InputError("weights", weights, accepted)
-    return torch.as_tensor(w * partition.n)

@@ -34,6 +34,8 @@ class History:
     """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
     reason: str = ""
     """why the run diverged, and which learning rates theory suggests"""
+    per_client: "pd.DataFrame | None" = None
+    """with `simulate(per_client=True)`: client, active rounds, loss and accuracy at the last evaluation"""
 
     @property
     def x(self) -> Tensor:
