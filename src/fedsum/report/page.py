@@ -24,6 +24,7 @@ from ..tasks import at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
+from .served import served
 from .table import COSTS, column, final_table, metric_names
 
 # Rows and columns: enough for a screen, and small in the file.
@@ -34,7 +35,7 @@ SCRIPTS = (
     *("elements", "data", "numbers", "view", "curve_style"),
     *("scales", "chart", "readout", "panel_data", "panel_charts"),
     *("table", "final_values", "targets"),
-    *("participation", "partitions", "runs", "controls", "main"),
+    *("served", "participation", "partitions", "runs", "controls", "main"),
 )
 # The options of a vision task that determine its partition.
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
@@ -129,6 +130,10 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         ],
         "targets": {name: _targets(runs, curves, name) for name in names},
         "missing": _missing(runs, curves) if missing is None else missing,
+        "served": [
+            {"f": [labels[name].index(getattr(curve, name)) for name in FACETS]} | entry
+            for curve, entry in served(runs, curves)
+        ],
         "participation": _participation(runs, curves),
         "data": _data(runs, curves),
     }

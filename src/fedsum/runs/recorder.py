@@ -95,7 +95,7 @@ class Recorder(Observer):
         self.folder.save_model(history.model())
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
-        self.folder.set_status("finished", run.state.done)
+        self.folder.set_status("finished", run.state.done, history.reason)
         self._has_result = True
 
     def diverged(self, run: Training, reason: str) -> None:

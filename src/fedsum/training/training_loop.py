@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
@@ -20,6 +20,9 @@ from .options import Options
 from .round import play_round
 from .served import served_metrics, served_table
 from .state import RunState
+
+_EXPLODED = 10.0
+"""a final train loss above this multiple of the initial model's is marked"""
 
 
 def train(
@@ -98,7 +101,10 @@ class _Loop:
         )
         with closing(engine):
             if not state.rows:
-                self._evaluate()
+                row = self._evaluate()
+                if not math.isfinite(row["train_loss"]):
+                    accepted = "a finite loss of the initial model: check the data, `prepare` and the loss for NaN"
+                    raise InputError("train_loss", row["train_loss"], accepted)
             upcoming = self._active(state.done) if state.done < options.rounds else None
             clock = _Clock(state, self.device)
             while upcoming is not None and diverged is None:
@@ -129,6 +135,8 @@ class _Loop:
             per_client=state.served,
         )
         if diverged is None:
+            if exploded := _explosion(algorithm, state.rows):
+                history = replace(history, reason=f"{exploded}: {_remedy(task, options, history)}")
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
@@ -187,6 +195,14 @@ class _Clock:
             yield
         finally:
             self._since = time.perf_counter()
+
+
+def _explosion(algorithm: Algorithm, rows: Sequence[Mapping[str, float]]) -> str:
+    """What to say of a loss that is far above the initial model's, though finite; empty if it is not."""
+    first, last = rows[0]["train_loss"], rows[-1]["train_loss"]
+    if not 0 < _EXPLODED * first < last:
+        return ""
+    return f"{algorithm.label}'s loss exploded, from {first:.3g} to {last:.3g}"
 
 
 def _remedy(task: BaseTask, options: Options, history: History) -> str:
