@@ -1,5 +1,6 @@
 """A progress bar for simulate(), in terminals and notebooks."""
 
+# mypy: allow-untyped-calls
 import sys
 import time
 

@@ -101,10 +101,10 @@ class _Loop:
         )
         with closing(engine):
             if not state.rows:
-                row = self._evaluate()
-                if not math.isfinite(row["train_loss"]):
+                initial = self._evaluate()
+                if not math.isfinite(initial["train_loss"]):
                     accepted = "a finite loss of the initial model: check the data, `prepare` and the loss for NaN"
-                    raise InputError("train_loss", row["train_loss"], accepted)
+                    raise InputError("train_loss", initial["train_loss"], accepted)
             upcoming = self._active(state.done) if state.done < options.rounds else None
             clock = _Clock(state, self.device)
             while upcoming is not None and diverged is None:
