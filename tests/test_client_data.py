@@ -68,7 +68,12 @@ def test_every_form_is_the_same_task(form):
 
 def test_a_table_with_a_column_of_clients():
     frame = pd.DataFrame(
-        {"hospital": ["b", "a", "b", "a"], "age": [1, 2, 3, 4], "dose": [0.5, 1.5, 2.5, 3.5], "y": [True, False, True, True]}
+        {
+            "hospital": ["b", "a", "b", "a"],
+            "age": [1, 2, 3, 4],
+            "dose": [0.5, 1.5, 2.5, 3.5],
+            "y": [True, False, True, True],
+        }
     )
     data = by_client(frame, client="hospital", target="y")
     assert data.names == ("a", "b")
@@ -102,7 +107,7 @@ def test_leafs_folders(tmp_path):
     with pytest.raises(InputError, match="a folder with LEAF's"):
         leaf(tmp_path / "none")
     (tmp_path / "part2.json").write_text('{"user_data": {"u9": {"x": ["to be"], "y": [0]}}}')
-    with pytest.raises(InputError, match="user 'u9' of .*numbers; encode text first"):
+    with pytest.raises(InputError, match=r"user 'u9' of .*numbers; encode text first"):
         leaf(tmp_path)
     (tmp_path / "part2.json").write_text("{}")
     with pytest.raises(InputError, match=r"part2.json.*LEAF's JSON"):
@@ -118,13 +123,22 @@ def spoiled(value, sample=2):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"ann": PAIRS[0], "bob": spoiled(np.nan)}, r"client_data\['bob'\], inputs of sample = 2: finite numbers; it has NaN"),
+        (
+            {"ann": PAIRS[0], "bob": spoiled(np.nan)},
+            r"client_data\['bob'\], inputs of sample = 2: finite numbers; it has NaN",
+        ),
         ([PAIRS[0], spoiled(np.inf)], r"client_data\[1\], inputs of sample = 2: finite"),
         ({"ann": PAIRS[0], "bob": (PAIRS[1][0][:3], PAIRS[1][1])}, r"client_data\['bob'\] = '3 inputs, 4 targets'"),
         ({"ann": PAIRS[0], "bob": (torch.zeros(0, 2), torch.zeros(0))}, r"client_data\['bob'\] = 'no samples'"),
         ([PAIRS[0], Own(torch.zeros(0, 2), torch.zeros(0))], r"client_data\[1\] = 'no samples'"),
-        ({"ann": PAIRS[0], "bob": (torch.zeros(4, 3), PAIRS[1][1])}, r"client_data\['bob'\] with samples of shape = \(3,\): \(2,\)"),
-        ([PAIRS[0], HuggingFace(a=[1], b=[2], label=[0])], r"client_data\[1\] with columns = 'a, b, label': two columns"),
+        (
+            {"ann": PAIRS[0], "bob": (torch.zeros(4, 3), PAIRS[1][1])},
+            r"client_data\['bob'\] with samples of shape = \(3,\): \(2,\)",
+        ),
+        (
+            [PAIRS[0], HuggingFace(a=[1], b=[2], label=[0])],
+            r"client_data\[1\] with columns = 'a, b, label': two columns",
+        ),
         ([PAIRS[0], 7], r"client_data\[1\] = 'int': a pair"),
         (torch.zeros(3, 2), "client_data = 'Tensor': one pair"),
         ([(["a"], ["b"])], r"client_data\[0\] = 'tuple': inputs and targets as arrays of numbers"),

@@ -30,7 +30,8 @@ class ProgressBar(Observer):
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._updated, self._metrics, self._bar = 0.0, "", None  # type: float, str, Any
+        self._updated, self._metrics = 0.0, ""
+        self._bar: _TerminalBar | _NotebookLine | None = None
 
     def round_done(self, run: Training, done: RoundDone) -> None:
         if done.metrics:
@@ -57,7 +58,8 @@ class _TerminalBar:
 
         metrics = TextColumn("{task.fields[metrics]}")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), metrics, TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._progress.add_task(label, total=rounds, metrics="")
         self._progress.start()
 
