@@ -37,6 +37,26 @@ def sweep(tmp_path_factory):
     return folder
 
 
+def test_who_is_served(tmp_path, browser):
+    for algorithm in ("FedSUM", "FedAvg"):
+        config = configured(algorithm, "Uniform")
+        write_run(tmp_path / "sweep" / algorithm, config, measured(config))
+        rows = [f"{i},{2 + i},{0.5 + i / 100},{0.9 - i / 100}" for i in range(20)]
+        (tmp_path / "sweep" / algorithm / "clients.csv").write_text("\n".join(["client,rounds,loss,accuracy", *rows]))
+    browser.get(write_page(tmp_path / "sweep", tmp_path / "served.html").as_uri())
+    dots = "return document.querySelectorAll('#served circle.dot').length"
+    assert browser.execute_script(dots) == 40
+    title = browser.execute_script("return document.querySelector('#served circle.dot title').textContent")
+    assert title == "FedSUM, client 0: 90.00%, active in 5% of the rounds"
+    browser.get(browser.current_url + "#no-algorithm=FedAvg")
+    browser.refresh()
+    assert browser.execute_script(dots) == 20
+    write_run(tmp_path / "plain" / "run", configured(), measured(configured()))
+    browser.get(write_page(tmp_path / "plain", tmp_path / "plain.html").as_uri())
+    assert browser.execute_script("return document.getElementById('served').hidden")
+    assert not browser.get_log("browser")
+
+
 @pytest.fixture(scope="module")
 def address(sweep):
     return write_page(sweep, sweep.parent / "report.html").as_uri()

@@ -16,6 +16,7 @@ from .algorithms import (
     Message,
     Round,
     State,
+    check,
 )
 from .base.checks import InputError
 from .participation import (
@@ -38,6 +39,7 @@ from .participation import (
 from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
+from .tasks import Metric
 from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
 from .version import __version__
 
@@ -65,6 +67,7 @@ __all__ = [
     "LocalPlan",
     "Markov",
     "Message",
+    "Metric",
     "Observer",
     "Options",
     "Pattern",
@@ -82,6 +85,7 @@ __all__ = [
     "Training",
     "Uniform",
     "__version__",
+    "check",
     "delays",
     "pack",
     "read_runs",

@@ -12,7 +12,18 @@ from .participation import Schedule
 from .runs import train_in_folder
 from .spec import RunSpec
 from .tasks import BaseTask
-from .training import OPTIONS, Callback, History, Observer, Options, Rate, RoundDone, train
+from .training import (
+    OPTIONS,
+    Callback,
+    History,
+    Observer,
+    Options,
+    ProgressBar,
+    Rate,
+    RoundDone,
+    shows_progress,
+    train,
+)
 
 
 def simulate(
@@ -29,6 +40,7 @@ def simulate(
     eval_every: int = 10,
     eval_last: int = 0,
     eval_model: Literal["server", "clients"] | None = None,
+    per_client: bool = False,
     dtype: torch.dtype = torch.float32,
     precision: Literal["fp32", "tf32"] = "fp32",
     deterministic: bool = False,
@@ -39,6 +51,7 @@ def simulate(
     folder: str | Path | None = None,
     on_round: Callable[[RoundDone], None] | None = None,
     observers: Sequence[Observer] = (),
+    progress: bool | None = None,
 ) -> History:
     """Trains `task` with `algorithm` under the participation `schedule`.
 
@@ -50,16 +63,19 @@ def simulate(
         the same settings, that run is resumed.
       on_round: called after every round.
       observers: notified of every event of the run, in order; see `fedsum.Observer`.
+      progress: draw a progress bar; default: in notebooks, and if standard output is a terminal.
     """
     arguments: dict[str, Any] = locals()
     options = Options(**{option.name: arguments[option.name] for option in OPTIONS})
     all_observers = [*observers, *([Callback(on_round)] if on_round else [])]
+    if shows_progress() if progress is None else progress:
+        all_observers.append(ProgressBar())
     if folder is None:
         history = train(task, algorithm, schedule, options, all_observers)
     else:
         spec = RunSpec.of(task, algorithm, schedule, options)
         history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers)
-    if history.diverged is not None:
+    if history.reason:
         warnings.warn(history.reason, stacklevel=2)
     return history
 

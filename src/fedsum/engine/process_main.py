@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import queue
-import signal
 import threading
 import traceback
 from multiprocessing.connection import Connection
@@ -24,7 +23,6 @@ Job = tuple[int, int, float, bool, int]
 def main(descriptor: int) -> None:
     """Serves jobs until the connection closes. Then the parent has ended, and a job in progress is abandoned."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     connection = Connection(descriptor)
     settings = _Unpickler(io.BytesIO(connection.recv_bytes())).load()
     start, correction, *G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())

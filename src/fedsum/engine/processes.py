@@ -64,6 +64,8 @@ class WorkerEngine:
             for worker in self._workers:
                 worker.answer()
         except BaseException:
+            for worker in self._workers:
+                worker.process.kill()  # one that is still starting would take seconds to notice the closed connection
             self.close()
             raise
         finally:
@@ -124,6 +126,7 @@ class _Worker:
             [sys.executable, "-c", f"from fedsum.engine.process_main import main; main({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is handled by the parent, also while this process starts
             env={**_ALLOCATOR, **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
         theirs.close()

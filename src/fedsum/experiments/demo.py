@@ -39,6 +39,7 @@ class Demo:
                 rounds=rounds,
                 eval_every=max(1, rounds // 40),
                 on_round=partial(on_round, label),
+                progress=False,
                 **self.options,
             )
         return runs

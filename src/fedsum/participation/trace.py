@@ -1,6 +1,7 @@
 """A recorded schedule: a CSV or Parquet file of active clients per round or time."""
 
 import csv
+import html
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +17,10 @@ from .explicit import Explicit
 from .schedule import Ids, Pattern
 
 _MOST_ROUNDS = 10_000_000
+_ROWS_SHOWN = 10
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """A recorded schedule.
 
@@ -109,6 +111,18 @@ class Trace:
 
     def describe(self, rounds: int | None = None) -> Pattern:
         return self.recorded.describe(rounds)
+
+    def __repr__(self) -> str:
+        sizes = [len(self.active(0, t)) for t in range(self.rounds)]
+        empty = f", {sizes.count(0)} of them empty" if 0 in sizes else ""
+        return f"Trace({self.n} clients, {self.rounds} rounds{empty}, {np.mean(sizes):.3g} active per round)"
+
+    def _repr_html_(self) -> str:
+        """Active rounds of the first clients, for notebooks."""
+        counts = np.bincount(np.concatenate([self.active(0, t) for t in range(self.rounds)]), minlength=self.n)
+        rows = zip(self.names[:_ROWS_SHOWN], counts.tolist(), strict=False)
+        cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{count}</td></tr>" for name, count in rows)
+        return f"<p>{self!r}</p><table><tr><th>client</th><th>active rounds</th></tr>{cells}</table>"
 
 
 class _Rows:

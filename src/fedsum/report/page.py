@@ -16,14 +16,15 @@ import numpy as np
 
 from ..base.checks import InputError
 from ..base.files import written_whole
-from ..base.metrics import LABELS, final_window, smaller_is_better
+from ..base.metrics import LABELS, better, final_window, is_logarithmic, is_percent
 from ..figures import label_colours
-from ..runs import Run, not_begun, open_runs, read_runs
+from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, toml_text
 from ..tasks import at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
+from .served import served
 from .table import COSTS, column, final_table, metric_names
 
 # Rows and columns: enough for a screen, and small in the file.
@@ -34,7 +35,7 @@ SCRIPTS = (
     *("elements", "data", "numbers", "view", "curve_style"),
     *("scales", "chart", "readout", "panel_data", "panel_charts"),
     *("table", "final_values", "targets"),
-    *("participation", "partitions", "runs", "controls", "main"),
+    *("served", "participation", "partitions", "runs", "controls", "main"),
 )
 # The options of a vision task that determine its partition.
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
@@ -97,7 +98,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
     pairs = sorted(zip(runs, curves, strict=True), key=lambda pair: (rank[pair[1]], pair[0].config.get("seed", 0)))
     runs, curves = [run for run, _ in pairs], [curve for _, curve in pairs]
     labels = {name: values(curves, name) for name in FACETS}
-    names = metric_names(runs)
+    names, stated = metric_names(runs), directions(runs)
     evaluated: dict[tuple[int, ...], int] = {}
     run_entries = [_run(run, curve, labels, names, evaluated) for run, curve in zip(runs, curves, strict=True)]
     return {
@@ -112,8 +113,9 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
             {
                 "name": name,
                 "label": _metric_label(name),
-                "percent": name.endswith("accuracy"),
-                "less": smaller_is_better(name),
+                "percent": is_percent(name),
+                "better": better(name, stated),
+                "log": is_logarithmic(name),
             }
             for name in names
         ],
@@ -128,6 +130,10 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         ],
         "targets": {name: _targets(runs, curves, name) for name in names},
         "missing": _missing(runs, curves) if missing is None else missing,
+        "served": [
+            {"f": [labels[name].index(getattr(curve, name)) for name in FACETS]} | entry
+            for curve, entry in served(runs, curves)
+        ],
         "participation": _participation(runs, curves),
         "data": _data(runs, curves),
     }

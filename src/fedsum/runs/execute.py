@@ -14,7 +14,7 @@ from ..base.checks import InputError
 from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import RunSpec
-from ..tasks import BaseTask
+from ..tasks import BaseTask, directions_of
 from ..training import History, Observer, Options, refuse_mismatch, train
 from .layout import CHECKPOINT
 from .recorder import recorded
@@ -37,7 +37,7 @@ def train_in_folder(
 ) -> History:
     """`train`, recorded in a folder. Resumes from the folder's checkpoint if there is one."""
     refuse_mismatch(task, schedule)  # before the folder is claimed for this run
-    with recorded(folder, spec, options.torch_device()) as recorder:
+    with recorded(folder, spec, options.torch_device(), directions_of(task)) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 
 

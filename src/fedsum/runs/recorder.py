@@ -2,14 +2,15 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from ..base.checks import InputError
-from ..spec import RunSpec
+from ..base.metrics import Better
+from ..spec import METRIC_DIRECTIONS, RunSpec
 from ..training import History, Observer, RoundDone, RunState, Training
 from . import checkpoint
 from .checkpoint import Snapshot
@@ -25,10 +26,16 @@ _PAUSES_BETWEEN = 20
 
 
 @contextmanager
-def recorded(path: str | Path, spec: RunSpec, device: torch.device) -> Iterator["Recorder"]:
-    """Yields the observer that records a run in its folder. If an exception ends the run, the status says why."""
+def recorded(
+    path: str | Path, spec: RunSpec, device: torch.device, better: Mapping[str, Better]
+) -> Iterator["Recorder"]:
+    """Yields the observer that records a run in its folder. If an exception ends the run, the status says why.
+
+    `better` has the directions of the task's own metrics.
+    """
+    config = spec.dump() | ({METRIC_DIRECTIONS: dict(better)} if better else {})
     with closing(RunFolder(path)) as folder, stop_requests() as request:
-        folder.claim(spec.dump(), device)
+        folder.claim(config, device)
         recorder = Recorder(folder, request)
         try:
             yield recorder
@@ -69,6 +76,8 @@ class Recorder(Observer):
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         self.folder.append(row)
+        if run.state.served is not None:
+            self.folder.write_clients(run.state.served)
 
     def round_done(self, run: Training, done: RoundDone) -> None:
         self._done = done.round
@@ -86,7 +95,7 @@ class Recorder(Observer):
         self.folder.save_model(history.model())
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
-        self.folder.set_status("finished", run.state.done)
+        self.folder.set_status("finished", run.state.done, history.reason)
         self._has_result = True
 
     def diverged(self, run: Training, reason: str) -> None:

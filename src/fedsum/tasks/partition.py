@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Indices = NDArray[np.int64]
+_ROWS_SHOWN = 10
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Partition:
     """The samples of each client, and optionally their labels.
 
     >>> split = Partition([[0, 3], [1, 2, 4]], labels=[0, 1, 1, 0, 1])
-    >>> split.n, split.sizes.tolist(), split.counts.tolist()
-    (2, [2, 3], [[2, 0], [0, 3]])
+    >>> split
+    Partition(2 clients, 5 samples, 2 to 3 per client, 2 labels)
+    >>> split.counts.tolist()
+    [[2, 0], [0, 3]]
     """
 
     parts: list[Indices]
@@ -64,6 +67,17 @@ class Partition:
             raise InputError("labels", None, "the label of every sample")
         classes = int(self.labels.max()) + 1
         return np.stack([np.bincount(self.labels[part], minlength=classes) for part in self.parts])
+
+    def __repr__(self) -> str:
+        sizes, labels = self.sizes, "" if self.labels is None else f", {self.counts.shape[1]} labels"
+        return f"Partition({self.n} clients, {sizes.sum()} samples, {sizes.min()} to {sizes.max()} per client{labels})"
+
+    def _repr_html_(self) -> str:
+        """Samples per label of the first clients, for notebooks."""
+        import pandas as pd
+
+        counts = pd.DataFrame({"samples": self.sizes} if self.labels is None else self.counts).head(_ROWS_SHOWN)
+        return f"<p>{self!r}</p>" + str(counts.rename_axis("client").to_html())
 
     def plot(self) -> "Figure":
         """Number of samples per client as stacked bars, one colour per label."""

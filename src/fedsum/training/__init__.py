@@ -3,6 +3,7 @@
 from .history import History
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
+from .progress import ProgressBar, shows_progress
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
@@ -17,6 +18,7 @@ __all__ = [
     "Observer",
     "Options",
     "PerRound",
+    "ProgressBar",
     "Rate",
     "RoundDone",
     "RunState",
@@ -25,5 +27,6 @@ __all__ = [
     "play_round",
     "rate_values",
     "refuse_mismatch",
+    "shows_progress",
     "train",
 ]

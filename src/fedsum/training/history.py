@@ -1,5 +1,6 @@
 """The result of a run."""
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,14 +9,18 @@ from torch import Tensor
 
 from ..algorithms import State
 from ..participation import Delays
-from ..tasks import BaseTask
+from ..tasks import BaseTask, directions_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+_MAIN = ("train_loss", "test_accuracy", "error")
+_ROWS_SHOWN = 5
+
+
+@dataclass(frozen=True, repr=False)
 class History:
     """The result of simulate()."""
 
@@ -33,7 +38,9 @@ class History:
     diverged: int | None = None
     """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
     reason: str = ""
-    """why the run diverged, and which learning rates theory suggests"""
+    """why the run diverged, or that its loss exploded, and which learning rates theory suggests; else empty"""
+    per_client: "pd.DataFrame | None" = None
+    """with `simulate(per_client=True)`: client, active rounds, loss and accuracy at the last evaluation"""
 
     @property
     def x(self) -> Tensor:
@@ -51,9 +58,33 @@ class History:
         """The final server model as the task's own kind of model."""
         return self.task.model(self.x)
 
-    def plot(self) -> "Figure":
-        """Train loss over rounds, with test accuracy or error where the task has them."""
+    def plot(self, *others: "History") -> "Figure":
+        """Train loss over rounds, with test accuracy, error and own metrics where the task has them.
+
+        `others` are drawn beside this run, for comparison. Two runs of one algorithm are numbered.
+        """
         from ..figures import curves
 
-        columns = [c for c in ("train_loss", "test_accuracy", "error") if c in self.rows[0]]
-        return curves({self.label: self.metrics}, columns)
+        histories = (self, *others)
+        names = dict.fromkeys((*_MAIN, *directions_of(self.task)))
+        columns = [name for name in names if all(name in history.rows[0] for history in histories)]
+        labels = [history.label for history in histories]
+        numbered = [
+            f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label
+            for i, label in enumerate(labels)
+        ]
+        clients = {history.task.n for history in histories}
+        title = ", ".join(dict.fromkeys(labels)) + (f" on {clients.pop()} clients" if len(clients) == 1 else "")
+        tables = {label: history.metrics for label, history in zip(numbered, histories, strict=True)}
+        return curves(tables, columns, title)
+
+    def __repr__(self) -> str:
+        last = self.rows[-1]
+        names = [name for name in dict.fromkeys((*_MAIN, *directions_of(self.task))) if name in last]
+        values = ", ".join(f"{name} {last[name]:.4g}" for name in names)
+        end = f", diverged by round {self.diverged}" if self.diverged is not None else ""
+        return f"History({self.label}, {self.task.n} clients, {int(last['round'])} rounds: {values}{end})"
+
+    def _repr_html_(self) -> str:
+        """The last evaluations, for notebooks."""
+        return f"<p>{html.escape(repr(self))}</p>" + str(self.metrics.tail(_ROWS_SHOWN).to_html(index=False))

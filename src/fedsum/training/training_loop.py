@@ -2,15 +2,15 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import torch
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
-from ..engine import StateBank, arithmetic, bound_task, choose_engine, evaluation
+from ..engine import StateBank, arithmetic, bound_task, choose_engine, client_evaluation, evaluation
 from ..participation import DelayMeter, Ids, Schedule, as_ids
 from ..tasks import BaseTask, Quadratic
 from ..theory import learning_rates
@@ -18,7 +18,11 @@ from .history import History
 from .observer import Observer, RoundDone, Training
 from .options import Options
 from .round import play_round
+from .served import served_metrics, served_table
 from .state import RunState
+
+_EXPLODED = 10.0
+"""a final train loss above this multiple of the initial model's is marked"""
 
 
 def train(
@@ -61,6 +65,7 @@ class _Loop:
         observers: Sequence[Observer],
     ) -> None:
         x0 = task.init(options.seed)
+        check_once(algorithm, x0)
         self.device = x0.device  # not the run's device if the task ignores `to`
         self.state = RunState(
             server=algorithm.init_server(x0, options.record(0, task.n)),
@@ -71,6 +76,7 @@ class _Loop:
         self.training = Training(task, algorithm, schedule, options, device, self.state)
         self.observers = observers
         self.evaluate_model = evaluation(task)
+        self.evaluate_clients = client_evaluation(task) if options.per_client else None
         self.evaluated_model = options.eval_model or algorithm.eval_model
         if self.evaluated_model == "clients" and "x" not in self.state.clients.initial:
             accepted = f"{algorithm.label}'s clients have no model; use 'server'"
@@ -95,7 +101,10 @@ class _Loop:
         )
         with closing(engine):
             if not state.rows:
-                self._evaluate()
+                initial = self._evaluate()
+                if not math.isfinite(initial["train_loss"]):
+                    accepted = "a finite loss of the initial model: check the data, `prepare` and the loss for NaN"
+                    raise InputError("train_loss", initial["train_loss"], accepted)
             upcoming = self._active(state.done) if state.done < options.rounds else None
             clock = _Clock(state, self.device)
             while upcoming is not None and diverged is None:
@@ -111,11 +120,23 @@ class _Loop:
                     done = RoundDone(state.done, active, tau, row, diverged is not None)
                     for observer in self.observers:
                         observer.round_done(run, done)
+        if self.evaluate_clients and state.served is None:  # a checkpoint of the last round: nothing was evaluated
+            self._main_metrics()
         delays = state.meter.result()
         history = History(
-            task, algorithm.label, state.rows, state.server, state.clients, state.memory, delays, diverged
+            task,
+            algorithm.label,
+            state.rows,
+            state.server,
+            state.clients,
+            state.memory,
+            delays,
+            diverged,
+            per_client=state.served,
         )
         if diverged is None:
+            if exploded := _explosion(algorithm, state.rows):
+                history = replace(history, reason=f"{exploded}: {_remedy(task, options, history)}")
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
@@ -132,11 +153,9 @@ class _Loop:
     def _evaluate(self) -> dict[str, float]:
         state, started = self.state, time.perf_counter()
         row: dict[str, float] = {"round": state.done}
+        row |= self._main_metrics()
         if self.evaluated_model == "clients":
-            row |= self.evaluate_model(state.clients.mean("x", self.training.task.n))
             row |= {f"server_{name}": value for name, value in self.evaluate_model(state.server["x"]).items()}
-        else:
-            row |= self.evaluate_model(state.server["x"])
         state.evaluation_seconds += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
@@ -147,6 +166,17 @@ class _Loop:
         for observer in self.observers:
             observer.evaluated(self.training, row)
         return row
+
+    def _main_metrics(self) -> dict[str, float]:
+        """The metrics of the evaluated model, and with `per_client` also of its clients."""
+        state, task = self.state, self.training.task
+        x = state.clients.mean("x", task.n) if self.evaluated_model == "clients" else state.server["x"]
+        if self.evaluate_clients is None:
+            return self.evaluate_model(x)
+        row, scores = self.evaluate_clients(x)
+        counts = state.meter.counts
+        state.served = served_table(task, scores, counts.copy())
+        return row | served_metrics(scores, counts)
 
 
 class _Clock:
@@ -165,6 +195,14 @@ class _Clock:
             yield
         finally:
             self._since = time.perf_counter()
+
+
+def _explosion(algorithm: Algorithm, rows: Sequence[Mapping[str, float]]) -> str:
+    """What to say of a loss that is far above the initial model's, though finite; empty if it is not."""
+    first, last = rows[0]["train_loss"], rows[-1]["train_loss"]
+    if not 0 < _EXPLODED * first < last:
+        return ""
+    return f"{algorithm.label}'s loss exploded, from {first:.3g} to {last:.3g}"
 
 
 def _remedy(task: BaseTask, options: Options, history: History) -> str:

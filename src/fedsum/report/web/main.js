@@ -5,6 +5,7 @@ function draw() {
   drawCurves();
   drawFinalValues();
   drawTargets();
+  drawServed();
   drawParticipation();
   drawPartitions();
 }

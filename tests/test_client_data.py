@@ -1,0 +1,163 @@
+"""Clients' data in the forms that people have it in; errors name the client."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, TensorDataset
+
+import fedsum
+from fedsum import InputError
+from fedsum.tasks import ClientData, Partition, Task, by_client, leaf
+
+PAIRS = [(torch.arange(8.0).reshape(4, 2) + 10 * i, torch.tensor([0, 1, 1, 0])) for i in range(3)]
+
+
+class Own(Dataset):
+    """A torch Dataset that makes its samples one by one."""
+
+    def __init__(self, inputs, targets):
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, i):
+        return self.inputs[i].numpy(), int(self.targets[i])
+
+
+class HuggingFace:
+    """What fedsum uses of a Hugging Face data set."""
+
+    def __init__(self, **columns):
+        self.columns, self.column_names = columns, list(columns)
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
+def task(data, **options):
+    return Task(lambda: nn.Linear(2, 2), F.cross_entropy, data, **options)
+
+
+FORMS = {
+    "pairs": PAIRS,
+    "arrays": [(inputs.numpy(), targets.numpy()) for inputs, targets in PAIRS],
+    "dict": dict(zip(("ann", "bob", "cy"), PAIRS, strict=True)),
+    "tensor data sets": [TensorDataset(*pair) for pair in PAIRS],
+    "data sets": [Own(*pair) for pair in PAIRS],
+    "hugging face": [HuggingFace(label=targets.tolist(), x=inputs.tolist()) for inputs, targets in PAIRS],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_the_same_task(form):
+    plain, made = task(PAIRS), task(FORMS[form])
+    assert torch.equal(plain.inputs, made.inputs)
+    assert torch.equal(plain.targets, made.targets)
+    assert [part.tolist() for part in made.partition.parts] == [part.tolist() for part in plain.partition.parts]
+    assert made.client_names == (("ann", "bob", "cy") if form == "dict" else None)
+
+
+def test_a_table_with_a_column_of_clients():
+    frame = pd.DataFrame(
+        {
+            "hospital": ["b", "a", "b", "a"],
+            "age": [1, 2, 3, 4],
+            "dose": [0.5, 1.5, 2.5, 3.5],
+            "y": [True, False, True, True],
+        }
+    )
+    data = by_client(frame, client="hospital", target="y")
+    assert data.names == ("a", "b")
+    assert [part.tolist() for part in data.partition.parts] == [[1, 3], [0, 2]]
+    assert (data.inputs.dtype, data.targets.dtype) == (torch.float32, torch.int64)
+    assert data.inputs.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5], [4, 3.5]]
+    assert by_client(frame, client="hospital", target="dose", features=["age"]).targets.dtype == torch.float32
+    history = fedsum.simulate(task(data), fedsum.FedSUM(), fedsum.Uniform(2, 1), rounds=2, local_steps=1, eta_l=0.1)
+    assert history.task.client_names == ("a", "b")
+    for change, message in (
+        ({"dose": [0.5, np.nan, 2.5, 3.5]}, "column 'dose', row = 1: a number, it is empty; client 'a'"),
+        ({"hospital": ["b", None, "b", "a"]}, "column 'hospital', row = 1: a client, it is empty"),
+        ({"age": ["young"] * 4}, "column 'age' = .*: numbers; encode categories first"),
+    ):
+        with pytest.raises(InputError, match=message):
+            by_client(frame.assign(**change), client="hospital", target="y")
+    with pytest.raises(InputError, match="client = 'hopsital': did you mean 'hospital'"):
+        by_client(frame, client="hopsital", target="y")
+    with pytest.raises(InputError, match="frame of shape = "):
+        by_client(frame[["hospital", "y"]], client="hospital", target="y")
+
+
+def test_leafs_folders(tmp_path):
+    for number, users in enumerate((("u1", "u2"), ("u3",))):
+        content = {user: {"x": [[1, 2], [3, 4]], "y": [0, 1]} for user in users}
+        text = json.dumps({"users": list(users), "num_samples": [2] * len(users), "user_data": content})
+        (tmp_path / f"part{number}.json").write_text(text)
+    data = leaf(tmp_path)
+    assert (data.names, data.partition.sizes.tolist()) == (("u1", "u2", "u3"), [2, 2, 2])
+    assert task(data, client_test_data=data).n == 3
+    with pytest.raises(InputError, match="a folder with LEAF's"):
+        leaf(tmp_path / "none")
+    (tmp_path / "part2.json").write_text('{"user_data": {"u9": {"x": ["to be"], "y": [0]}}}')
+    with pytest.raises(InputError, match=r"user 'u9' of .*numbers; encode text first"):
+        leaf(tmp_path)
+    (tmp_path / "part2.json").write_text("{}")
+    with pytest.raises(InputError, match=r"part2.json.*LEAF's JSON"):
+        leaf(tmp_path)
+
+
+def spoiled(value, sample=2):
+    inputs = PAIRS[1][0].clone()
+    inputs[sample, 1] = value
+    return inputs, PAIRS[1][1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"ann": PAIRS[0], "bob": spoiled(np.nan)},
+            r"client_data\['bob'\], inputs of sample = 2: finite numbers; it has NaN",
+        ),
+        ([PAIRS[0], spoiled(np.inf)], r"client_data\[1\], inputs of sample = 2: finite"),
+        ({"ann": PAIRS[0], "bob": (PAIRS[1][0][:3], PAIRS[1][1])}, r"client_data\['bob'\] = '3 inputs, 4 targets'"),
+        ({"ann": PAIRS[0], "bob": (torch.zeros(0, 2), torch.zeros(0))}, r"client_data\['bob'\] = 'no samples'"),
+        ([PAIRS[0], Own(torch.zeros(0, 2), torch.zeros(0))], r"client_data\[1\] = 'no samples'"),
+        (
+            {"ann": PAIRS[0], "bob": (torch.zeros(4, 3), PAIRS[1][1])},
+            r"client_data\['bob'\] with samples of shape = \(3,\): \(2,\)",
+        ),
+        (
+            [PAIRS[0], HuggingFace(a=[1], b=[2], label=[0])],
+            r"client_data\[1\] with columns = 'a, b, label': two columns",
+        ),
+        ([PAIRS[0], 7], r"client_data\[1\] = 'int': a pair"),
+        (torch.zeros(3, 2), "client_data = 'Tensor': one pair"),
+        ([(["a"], ["b"])], r"client_data\[0\] = 'tuple': inputs and targets as arrays of numbers"),
+        ({}, "client_data = .*at least one client"),
+    ],
+)
+def test_errors_name_the_client(data, message):
+    with pytest.raises(InputError, match=message):
+        task(data)
+
+
+def test_nan_is_found_before_the_first_round():
+    with pytest.raises(InputError, match="test_data, inputs of sample = 2"):
+        task(PAIRS, test_data=spoiled(np.nan))
+    inputs = torch.cat([pair[0] for pair in PAIRS])
+    inputs[5, 0] = np.nan
+    parts = Partition([[0, 1], [5, 6]])
+    with pytest.raises(InputError, match=r"client_data\['y'\], inputs of sample = 0"):
+        task(ClientData(inputs, torch.zeros(12, dtype=torch.int64), parts, ("x", "y")))
+    made = task(PAIRS, prepare=lambda values, dtype: values.to(dtype) * np.nan)
+    with pytest.raises(InputError, match="train_loss = nan: a finite loss of the initial model"):
+        fedsum.simulate(made, fedsum.FedAvg(), fedsum.Uniform(3, 1), rounds=3, local_steps=1, eta_l=0.1)
