@@ -24,7 +24,7 @@ def test_demo_json(fedsum, tmp_path):
     code, out, _ = fedsum("demo", "quadratic", "--rounds", 300, "--json", "--out", "picture.pdf")
     assert code == 0
     result = json.loads(out)
-    errors = {label: run["error"] for label, run in result["runs"].items()}
+    errors = {label: run["last"]["error"] for label, run in result["runs"].items()}
     family = max(errors.pop(label) for label in ("FedSUM-B", "FedSUM", "FedSUM-CR"))
     assert errors["FedAvg"] > 1e4 * family
     assert (tmp_path / "picture.pdf").read_bytes()[:4] == b"%PDF"

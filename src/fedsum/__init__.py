@@ -38,7 +38,7 @@ from .participation import (
 from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
-from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
+from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, StopWhen, Training
 from .version import __version__
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "Schedule",
     "Sine",
     "State",
+    "StopWhen",
     "TensorBoard",
     "Trace",
     "Training",

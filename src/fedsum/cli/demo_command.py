@@ -41,7 +41,16 @@ def demo(
         histories = chosen.run(T, on_round)
     path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
     if as_json:
-        print_json({"picture": str(path), "runs": {label: history.rows[-1] for label, history in histories.items()}})
+        runs = {
+            label: {
+                "state": "finished" if history.diverged is None else "diverged",
+                "round": history.rows[-1]["round"],
+                "reason": history.reason,
+                "last": history.rows[-1],
+            }
+            for label, history in histories.items()
+        }
+        print_json({"picture": str(path), "runs": runs})
         return
     table = Table(title=chosen.title, caption=f"after {T} rounds")
     table.add_column("algorithm")

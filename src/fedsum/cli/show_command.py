@@ -3,7 +3,7 @@
 from ..runs import Run, not_begun, open_runs
 from .arguments import PackedOrFolder
 from .console import Json, print_json
-from .run_tables import print_run, print_runs, summary
+from .run_tables import print_run, print_runs, print_warnings, runs_json
 
 
 def show(folder: PackedOrFolder, as_json: Json = False) -> None:
@@ -14,7 +14,7 @@ def show(folder: PackedOrFolder, as_json: Json = False) -> None:
         return
     runs |= {name: Run(folder / name) for name in not_begun(folder)}
     if as_json:
-        configs = {name: {"config": run.config} if run.config else {} for name, run in runs.items()}
-        print_json({name: summary(run) | configs[name] for name, run in runs.items()})
+        print_warnings(runs)
+        print_json(runs_json(folder, runs, configs=True))
     else:
         print_runs(folder, runs)

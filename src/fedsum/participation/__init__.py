@@ -6,7 +6,7 @@ from .explicit import Explicit
 from .independent import Biased, Independent, Sine
 from .markov import Markov
 from .schedule import Ids, Pattern, Schedule, as_ids
-from .trace import Trace
+from .trace import Trace, refuse_short
 
 SCHEDULES: dict[str, type[Schedule]] = {
     cls.__name__: cls for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov)
@@ -31,4 +31,5 @@ __all__ = [
     "Uniform",
     "as_ids",
     "delays",
+    "refuse_short",
 ]

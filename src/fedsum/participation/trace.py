@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.checks import InputError, integer, real
 from .explicit import Explicit
-from .schedule import Ids, Pattern
+from .schedule import Ids, Pattern, Schedule
 
 _MOST_ROUNDS = 10_000_000
 
@@ -109,6 +109,14 @@ class Trace:
 
     def describe(self, rounds: int | None = None) -> Pattern:
         return self.recorded.describe(rounds)
+
+
+def refuse_short(schedule: Schedule, rounds: int) -> None:
+    """Refuses a recorded schedule that has fewer rounds than a run and does not start over."""
+    recorded = schedule.recorded if isinstance(schedule, Trace) else schedule
+    if isinstance(recorded, Explicit) and not recorded.repeat and recorded.rounds < rounds:
+        accepted = f"the schedule has {recorded.rounds} rounds; use at most that many, or repeat = true to start over"
+        raise InputError("rounds", rounds, accepted)
 
 
 class _Rows:

@@ -6,6 +6,7 @@ from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
+from .stopping import StopWhen
 from .training_loop import refuse_mismatch, train
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Rate",
     "RoundDone",
     "RunState",
+    "StopWhen",
     "Training",
     "parse_rate",
     "play_round",

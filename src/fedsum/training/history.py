@@ -32,8 +32,10 @@ class History:
     delays: Delays
     diverged: int | None = None
     """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
+    stopped: int | None = None
+    """rounds done when the rule `stop` ended the run; None if it did not"""
     reason: str = ""
-    """why the run diverged, and which learning rates theory suggests"""
+    """why the run diverged or stopped early, or that its train loss rose; empty otherwise"""
 
     @property
     def x(self) -> Tensor:
