@@ -64,7 +64,7 @@ def simulate(
         refuse_mismatch(task, algorithm, schedule, options.rounds)  # before the folder is claimed for this run
         spec = RunSpec.of(task, algorithm, schedule, options)
         history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers, extend=extend)
-    if history.reason and history.stopped is None:
+    if history.diverged is not None:
         warnings.warn(history.reason, stacklevel=2)
     return history
 
