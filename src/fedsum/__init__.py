@@ -18,6 +18,7 @@ from .algorithms import (
     State,
 )
 from .base.checks import InputError
+from .compare import compare
 from .participation import (
     Biased,
     Cyclic,
@@ -83,6 +84,7 @@ __all__ = [
     "Training",
     "Uniform",
     "__version__",
+    "compare",
     "delays",
     "pack",
     "read_runs",

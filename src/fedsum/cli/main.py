@@ -6,6 +6,7 @@ import click
 import typer
 
 from ..base.checks import InputError
+from .compare_command import compare
 from .console import err
 from .delays_command import delays
 from .demo_command import demo
@@ -25,7 +26,7 @@ from .settings_command import settings
 from .show_command import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for command in (run, resume, show, grid, settings, reproduce, demo, delays, report, pack, fill):
+for command in (run, resume, show, compare, grid, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")

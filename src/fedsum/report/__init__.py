@@ -2,6 +2,7 @@
 
 from ..runs import Run, read_runs
 from .against_delay import against_delay, delays
+from .comparison import Comparison, Interval, compare
 from .facets import NAMES, Facets, facets
 from .fill import fill
 from .page import render, write_page
@@ -12,11 +13,14 @@ from .table import final_table, metric_names
 
 __all__ = [
     "NAMES",
+    "Comparison",
     "Facets",
+    "Interval",
     "Run",
     "against_delay",
     "against_setting",
     "bars",
+    "compare",
     "delays",
     "facets",
     "fill",

@@ -36,6 +36,7 @@ class History:
     """rounds done when the rule `stop` ended the run; None if it did not"""
     reason: str = ""
     """why the run diverged or stopped early, or that its train loss rose; empty otherwise"""
+    seed: int = 0
 
     @property
     def x(self) -> Tensor:

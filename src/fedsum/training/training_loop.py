@@ -130,6 +130,7 @@ class _Loop:
         history = History(
             task, algorithm.label, state.rows, state.server, state.clients, state.memory, delays, diverged
         )
+        history = replace(history, seed=options.seed)
         if diverged is None:
             rose = exploded(state.rows)
             reason = stopped or (f"{rose}: {_remedy(task, options, history)}" if rose else "")
