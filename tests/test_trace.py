@@ -140,7 +140,7 @@ def test_other_refusals(tmp_path):
     pd.DataFrame({"round": [0.5], "client": ["a"]}).to_parquet(tmp_path / "half.parquet")
     pd.DataFrame({"round": [0], "client": [None]}).to_parquet(tmp_path / "nobody.parquet")
     for call, message in [
-        (lambda: Trace.read(tmp_path / "none.csv"), "an existing .csv or .parquet file"),
+        (lambda: Trace.read(tmp_path / "none.csv"), "an existing file ending in .csv"),
         (lambda: Trace.read(times), "round_length = None"),
         (lambda: Trace.read(times, round_length=0), "round_length = 0"),
         (lambda: Trace.read(rounds, round_length=5), "leave it out"),

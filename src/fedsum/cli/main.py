@@ -24,9 +24,10 @@ from .run_command import run
 from .running import INTERRUPTED
 from .settings_command import settings
 from .show_command import show
+from .tune_command import tune
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for command in (run, resume, show, compare, grid, settings, reproduce, demo, delays, report, pack, fill):
+for command in (run, resume, show, compare, grid, tune, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")

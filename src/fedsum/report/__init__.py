@@ -1,6 +1,7 @@
 """Reports on finished and running runs: tables, figures and an HTML page. Imports pandas and matplotlib."""
 
 from ..runs import Run, read_runs
+from .advice import rate_advice
 from .against_delay import against_delay, delays
 from .comparison import Comparison, Interval, compare
 from .facets import NAMES, Facets, facets
@@ -28,6 +29,7 @@ __all__ = [
     "measure",
     "metric_names",
     "panel_figure",
+    "rate_advice",
     "read_runs",
     "render",
     "schedule_summary",

@@ -13,6 +13,7 @@ from .search import SEED, Best, best, best_per_algorithm
 from .stop_requests import Stopped
 from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
+from .tuning import Search, already_there
 
 __all__ = [
     "CHECKPOINT",
@@ -28,8 +29,10 @@ __all__ = [
     "RayPool",
     "Run",
     "RunFolder",
+    "Search",
     "Stopped",
     "TensorBoard",
+    "already_there",
     "best",
     "best_per_algorithm",
     "execute",

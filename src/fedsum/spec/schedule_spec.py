@@ -109,7 +109,7 @@ class ScheduleSpec:
 def _read_trace(fields: Table) -> Trace:
     recorded_digest = fields.pop(DIGEST, None)
     if not isinstance(fields.get("path"), str):
-        raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
+        raise InputError("schedule.path", fields.get("path"), "the name of a trace file, such as seen.csv")
     check_arguments("schedule Trace", Trace.read, fields)
     complete = {"round_length": None, "clients": None, "repeat": False, **fields}
     complete["path"] = os.path.abspath(fields["path"])

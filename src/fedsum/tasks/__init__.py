@@ -1,5 +1,6 @@
 """Tasks: models, losses and clients' data."""
 
+from .curvature import Curvature, curvature
 from .data import IMAGE_SETS, Images, at_hand, load
 from .interface import BaseTask
 from .network import Network, network_of
@@ -14,6 +15,7 @@ __all__ = [
     "Augment",
     "BaseTask",
     "ClientData",
+    "Curvature",
     "Images",
     "Network",
     "Partition",
@@ -21,6 +23,7 @@ __all__ = [
     "Standardize",
     "Task",
     "at_hand",
+    "curvature",
     "load",
     "network_of",
     "vision",
