@@ -3,7 +3,7 @@
 python benchmarks/rates.py [--jobs 2] [--rounds 240] [--out results.json] [--folder FOLDER]
 
 Handwritten digits on 100 clients, Dirichlet(0.1), under a recorded trace: every fifth of the 512 phones in
-$FEDSUM_DATA/traces/phones.csv, 241 half hours. FedSUM, SCAFFOLD and FedAvg, two seeds. The table shows the test accuracy,
+$FEDSUM_DATA/traces/phones.csv, 241 half hours. FedSUM, SCAFFOLD and FedAvg, two seeds. Values are the test accuracy,
 a mean over the last 50 rounds and over seeds. Ten minutes on two cores.
 """
 
