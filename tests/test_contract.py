@@ -222,8 +222,10 @@ def test_card_says_what_is_sent_and_kept(row):
 
 
 @contract
-def test_summable_uplinks_may_be_summed_on_their_way(row):
+def test_summable_uplinks_may_be_summed_on_their_way(row, monkeypatch):
     """A relay that sums uplinks changes nothing, for exactly the algorithms that declare their uplinks summable."""
+    # `digest` of a relay sees a whole cohort, which fedsum.check refuses.
+    monkeypatch.setattr("fedsum.training.training_loop.check_once", lambda algorithm, x0: None)
 
     class Relayed(type(row.algorithm)):
         def digest(self, row, uplink, now):

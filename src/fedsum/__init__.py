@@ -16,6 +16,7 @@ from .algorithms import (
     Message,
     Round,
     State,
+    check,
 )
 from .base.checks import InputError
 from .compare import compare
@@ -39,6 +40,7 @@ from .participation import (
 from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
+from .tasks import Metric
 from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, StopWhen, Training
 from .version import __version__
 
@@ -66,6 +68,7 @@ __all__ = [
     "LocalPlan",
     "Markov",
     "Message",
+    "Metric",
     "Observer",
     "Options",
     "Pattern",
@@ -84,6 +87,7 @@ __all__ = [
     "Training",
     "Uniform",
     "__version__",
+    "check",
     "compare",
     "delays",
     "pack",

@@ -30,6 +30,7 @@ def simulate(
     eval_last: int = 0,
     eval_model: Literal["server", "clients"] | None = None,
     stop: StopWhen | None = None,
+    per_client: bool = False,
     dtype: torch.dtype = torch.float32,
     precision: Literal["fp32", "tf32"] = "fp32",
     deterministic: bool = False,

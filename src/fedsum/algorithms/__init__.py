@@ -1,6 +1,7 @@
 """The FedSUM family and its baselines, one file per algorithm; `base` is their common interface."""
 
 from .base import Algorithm, LocalPlan, Message, Round, State
+from .check import check, check_once
 from .fedau import FedAU
 from .fedavg import FedAvg
 from .fedawe import FedAWE
@@ -35,5 +36,7 @@ __all__ = [
     "State",
     "Traffic",
     "card",
+    "check",
+    "check_once",
     "count",
 ]

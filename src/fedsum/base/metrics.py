@@ -3,6 +3,10 @@
 import math
 import statistics
 from collections.abc import Mapping
+from typing import Literal
+
+Better = Literal["higher", "lower"]
+DIRECTIONS = ("higher", "lower")
 
 LABELS = {
     "train_loss": "train loss",
@@ -13,12 +17,38 @@ LABELS = {
     "communication": "vectors sent",
     "server_train_loss": "train loss of the server's model",
     "server_test_accuracy": "test accuracy of the server's model",
+    "client_accuracy_mean": "mean accuracy over clients",
+    "client_accuracy_worst": "accuracy of the worst tenth of clients",
+    "client_accuracy_gap": "accuracy gap between often and rarely active clients",
+    "client_loss_mean": "mean loss over clients",
+    "client_loss_worst": "loss of the worst tenth of clients",
+    "client_loss_gap": "loss gap between rarely and often active clients",
     "round": "round",
     "bytes": "bytes sent",
     "seconds": "seconds of training",
     "eval_seconds": "seconds of evaluation",
     "tau": "tau_t",
 }
+
+BETTER: dict[str, Better] = {
+    "train_loss": "lower",
+    "test_loss": "lower",
+    "test_accuracy": "higher",
+    "error": "lower",
+    "gradient_norm_sq": "lower",
+    "client_accuracy_mean": "higher",
+    "client_accuracy_worst": "higher",
+    "client_loss_mean": "lower",
+    "client_loss_worst": "lower",
+    "communication": "lower",
+    "bytes": "lower",
+    "seconds": "lower",
+    "eval_seconds": "lower",
+}
+"""which direction of fedsum's own metrics is better; a task states it for its own metrics. Gaps are best at zero"""
+
+_SERVER = "server_"
+"""prefix of the server's model, if the run evaluates another model"""
 
 _FINAL_ROUNDS = 50
 FINAL_WINDOW = f"the last {_FINAL_ROUNDS} rounds, or the last quarter of a run shorter than {4 * _FINAL_ROUNDS} rounds"
@@ -48,5 +78,25 @@ def final_value(by_round: Mapping[int, float], last: int | None = None) -> float
     return statistics.fmean(values) if values else math.nan
 
 
-def smaller_is_better(metric: str) -> bool:
-    return not metric.endswith("accuracy")
+def better(metric: str, stated: Mapping[str, Better]) -> Better | None:
+    """Which direction of a metric is better; None if nothing states it.
+
+    Args:
+      metric: its name in a row of metrics.
+      stated: what the run's task states for its own metrics.
+
+    >>> better("server_test_loss", {}), better("test_auc", {"test_auc": "higher"}), better("test_auc", {})
+    ('lower', 'higher', None)
+    """
+    name = metric.removeprefix(_SERVER)
+    return stated.get(name, BETTER.get(name))
+
+
+def is_logarithmic(metric: str) -> bool:
+    """Whether figures draw a metric on a logarithmic axis: fedsum's own losses, errors and norms."""
+    return BETTER.get(metric.removeprefix(_SERVER)) == "lower"
+
+
+def is_percent(metric: str) -> bool:
+    """Whether a metric is a share that is shown in percent."""
+    return metric.endswith("accuracy") or metric.startswith("client_accuracy_")

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..base.metrics import is_percent
+
 out = Console()
 err = Console(stderr=True)
 
@@ -18,7 +20,7 @@ PROGRESS_OPTIONS: dict[str, Any] = {"transient": True, "disable": not err.is_ter
 
 def format_metric(column: str, value: float, sign: str = "") -> str:
     """A metric, formatted for a table; `sign="+"` shows the sign of a difference."""
-    return f"{value:{sign}.1%}" if column.endswith("accuracy") else f"{value:{sign}.2g}"
+    return f"{value:{sign}.1%}" if is_percent(column) else f"{value:{sign}.2g}"
 
 
 def print_path(label: str, path: Path) -> None:

@@ -8,8 +8,9 @@ import typer
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, best, best_per_algorithm, expand, open_runs
+from ..runs import SEED, Best, best, best_per_algorithm, check_direction, expand, is_packed, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
+from ..tasks import check_better, directions_of
 from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .run_tables import runs_json
@@ -23,6 +24,9 @@ def grid(
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
+    better: Annotated[
+        str | None, typer.Option(help="higher or lower: which is better, for a metric whose runs do not state it.")
+    ] = None,
     overall: Annotated[bool, typer.Option("--overall", help="One winner over all algorithms.")] = False,
     jobs: Jobs = 1,
     ray: Ray = None,
@@ -43,14 +47,17 @@ def grid(
             SWEEP, None, "lists of values under [sweep], other than seeds; a grid search selects from them"
         )
     planned = expand(table, folder)
-    own_tasks = any(":" in run.spec.task.name for run in planned)
+    own_tasks = [run.spec.task for run in planned if ":" in run.spec.task.name]
     if by not in LABELS and not own_tasks:  # a user's own task may have any metric
         raise InputError("by", by, nearest(by, LABELS))
+    direction = None if better is None else check_better("better", better)
+    if direction is None and by not in LABELS and not is_packed(folder):  # before anything is trained
+        check_direction(by, directions_of(own_tasks[0].make()), direction)
     execution = ExecutionOptions(jobs, ray, gpus, as_json=as_json)
     runs = run_planned(planned, table, folder, execution, more_json=True)
-    by_algorithm = best_per_algorithm(planned, runs, by)
+    by_algorithm = best_per_algorithm(planned, runs, by, direction)
     if overall or len(by_algorithm) == 1:
-        winners: dict[str, Best | None] = {"": best(planned, runs, by)}
+        winners: dict[str, Best | None] = {"": best(planned, runs, by, direction)}
     else:
         winners = by_algorithm
     output_folder = open_runs(folder).output_folder

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table as Printed
 
 from ..base.metrics import LABELS
-from ..runs import Run
+from ..runs import Run, directions
 from ..spec import ENVIRONMENT
 from .console import err, format_metric, out
 from .progress import SHOWN_METRICS
@@ -58,7 +58,8 @@ def print_runs(folder: Path, runs: dict[str, Run], duration: str = "") -> None:
     """All runs of a sweep, one row per run."""
     finished = sum(run.state == "finished" for run in runs.values())
     printed = Printed(title=str(folder), caption=f"{finished} of {len(runs)} runs finished{duration}")
-    shown = [name for name in SHOWN_METRICS if any(name in run.last for run in runs.values())]
+    names = dict.fromkeys((*SHOWN_METRICS, *directions(runs.values())))
+    shown = [name for name in names if any(name in run.last for run in runs.values())]
     for head in ("run", "state", "round"):
         printed.add_column(head, overflow="fold")
     for head in (*(LABELS.get(name, name) for name in shown), "seconds"):

@@ -7,9 +7,24 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as Printed
 
+from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS
-from ..runs import CHECKPOINT, OVER, LocalPool, PlannedRun, Pool, RayPool, Run, Search, already_there, run_all
+from ..runs import (
+    CHECKPOINT,
+    OVER,
+    LocalPool,
+    PlannedRun,
+    Pool,
+    RayPool,
+    Run,
+    Search,
+    already_there,
+    check_direction,
+    directions,
+    run_all,
+)
 from ..spec import read_settings, toml_text, with_settings
+from ..tasks import check_better
 from .arguments import File, Folder, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .progress import SweepProgress
@@ -24,6 +39,9 @@ def tune(
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
+    better: Annotated[
+        str | None, typer.Option(help="'higher' or 'lower', for a metric whose direction nothing states.")
+    ] = None,
     span: Annotated[int, typer.Option(help="Powers of two to try on both sides of the file's eta_l.")] = 5,
     jobs: Jobs = 1,
     ray: Ray = None,
@@ -39,6 +57,7 @@ def tune(
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"
     search.planned(0, folder)  # refuses invalid settings before the first run
+    stated = None if better is None else check_better("better", better)
     survivors: dict[str, list[float]] | None = None
     everything: dict[str, Run] = {}
     scores: dict[str, dict[float, float]] = {}
@@ -55,7 +74,11 @@ def tune(
         runs = _run_stage(planned, pool)
         everything |= runs
         _refuse_incomplete(runs, file, folder)
-        scores = search.scores(planned, runs, by)
+        known = {name for run in runs.values() for name in run.last if name != "round"}
+        if by not in known:
+            raise InputError("by", by, nearest(by, known))
+        direction = check_direction(by, directions(runs.values()), stated)
+        scores = search.scores(planned, runs, by, direction)
         survivors = search.survivors(scores)
         if not keep:
             last = stage == len(search.stages) - 1
@@ -65,7 +88,7 @@ def tune(
     best = {algorithm: max(rates, key=lambda rate: rates[rate]) for algorithm, rates in scores.items()}
     tuned = folder / "tuned.toml"
     tuned.write_text(toml_text(search.tuned_table(best)))
-    values = {algorithm: search.value(scores[algorithm][rate], by) for algorithm, rate in best.items()}
+    values = {algorithm: search.value(scores[algorithm][rate], direction) for algorithm, rate in best.items()}
     at_edge = [a for a, rate in best.items() if rate in (min(search.rates), max(search.rates))]
     for algorithm in at_edge:
         note = f"the best rate of {algorithm} is at the edge of the search; try --span {span + 3}, or another eta_l"

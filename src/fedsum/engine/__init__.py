@@ -4,7 +4,7 @@ from .arithmetic import arithmetic
 from .bank import FrozenBank, StateBank
 from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
-from .kernels import evaluation
+from .kernels import client_evaluation, evaluation
 from .loop import client_work, mean_gradient
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "arithmetic",
     "bound_task",
     "choose_engine",
+    "client_evaluation",
     "client_work",
     "evaluation",
     "mean_gradient",

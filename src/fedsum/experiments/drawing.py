@@ -17,7 +17,7 @@ from ..report import (
     setting_table,
     write_page,
 )
-from ..runs import expand, open_runs
+from ..runs import directions, expand, open_runs
 
 _ZOOM = 160
 """rounds of the paper's zoomed figure, for runs without `eval_last`"""
@@ -44,7 +44,7 @@ def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
             files += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
     # The table is None if the command line leaves a single learning rate, or varies other settings too.
     if figure.get("against") == "setting" and (table := setting_table(runs)) is not None:
-        picture = against_setting(table, title=figure["title"])
+        picture = against_setting(table, title=figure["title"], stated=directions(runs))
         files += [save(picture, folder / f"setting.{suffix}") for suffix in _FORMATS]
     if figure.get("against") == "delay":
         table = delays(runs)

@@ -14,7 +14,7 @@ from typing import Any
 from ..base.checks import InputError, nearest
 from ..base.files import written_whole
 from ..figures import save_small
-from ..runs import Run, read_runs
+from ..runs import Run, directions, read_runs
 from .against_delay import against_delay, delays
 from .markdown_grid import Curves
 from .markdown_tables import at_rounds, curves_of, delay_table, final_values, rounds_to, wins
@@ -108,7 +108,8 @@ def _draw(settings: Mapping[str, Any], folder: Path) -> None:
     elif against == "delay":
         figure = against_delay(delays(runs), title)
     elif against == "setting" and (table := setting_table(runs)) is not None:
-        figure = against_setting(table, **({"y": settings["y"]} if "y" in settings else {}), title=title)
+        metrics = {"y": settings["y"]} if "y" in settings else {}
+        figure = against_setting(table, **metrics, title=title, stated=directions(runs))
     else:
         raise InputError(
             "against", against, f"{nearest(str(against), _AGAINST)}; 'setting' needs runs of several rates"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import LABELS, final_value, smaller_is_better
-from ..runs import Run
+from ..base.metrics import LABELS, better, final_value, is_percent
+from ..runs import Run, directions
 from .facets import FACETS, Facets
 from .facets import values as distinct_labels
 from .table import column
@@ -22,7 +22,7 @@ class Grid:
     def __init__(self, curves: Curves, rows: Sequence[str], columns: Sequence[str]) -> None:
         check_facets("rows", rows)
         check_facets("columns", columns)
-        self.row_names = rows
+        self.row_names, self._stated = rows, directions(run for group in curves.values() for run in group)
         self.cells: dict[tuple[Key, Key], tuple[Facets, list[Run]]] = {}
         for curve, group in curves.items():
             place = tuple(getattr(curve, name) for name in rows), tuple(getattr(curve, name) for name in columns)
@@ -48,15 +48,18 @@ class Grid:
         return markdown_lines(table)
 
     def bold_note(self, metric: str) -> str:
-        return f" Bold: best mean {LABELS.get(metric, metric)} of the column." if len(self.rows) > 1 else ""
+        if len(self.rows) < 2 or better(metric, self._stated) is None:
+            return ""
+        return f" Bold: best mean {LABELS.get(metric, metric)} of the column."
 
     def _best(self, key: Key, metric: str) -> list[Key]:
-        """The rows with the best mean in this column; several if they are printed alike."""
+        """The rows with the best mean in this column; several if they are printed alike, none without a direction."""
         by_row = {row: finals(self.cells[row, key][1], metric) for row in self.rows if (row, key) in self.cells}
         means = {row: float(np.mean(values)) for row, values in by_row.items() if values}
-        if len(self.rows) < 2 or not means:
+        direction = better(metric, self._stated)
+        if len(self.rows) < 2 or not means or direction is None:
             return []
-        printed = number_text((min if smaller_is_better(metric) else max)(means.values()), metric)
+        printed = number_text((max if direction == "higher" else min)(means.values()), metric)
         return [row for row, mean in means.items() if number_text(mean, metric) == printed]
 
 
@@ -96,7 +99,7 @@ def diverged_text(group: Sequence[Run]) -> str:
 
 
 def number_text(value: float, metric: str) -> str:
-    return f"{100 * value:.1f}" if metric.endswith("accuracy") else f"{value:#.3g}".removesuffix(".")
+    return f"{100 * value:.1f}" if is_percent(metric) else f"{value:#.3g}".removesuffix(".")
 
 
 def signed_text(value: float, digits: str) -> str:
@@ -105,7 +108,7 @@ def signed_text(value: float, digits: str) -> str:
 
 
 def metric_label(label: str, metric: str) -> str:
-    return f"{label} in %" if metric.endswith("accuracy") else label
+    return f"{label} in %" if is_percent(metric) else label
 
 
 def range_text(numbers: Sequence[int]) -> str:

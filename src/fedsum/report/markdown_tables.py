@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import LABELS, final_window, smaller_is_better
-from ..runs import Run
+from ..base.metrics import LABELS, Better, final_window, is_percent
+from ..base.metrics import better as direction
+from ..runs import Run, directions
 from .against_delay import delays
 from .facets import facets, ordered
 from .markdown_grid import (
@@ -118,7 +119,7 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
             for value in finals([run], metric):
                 panels[curve.task, curve.schedule, curve.setting, run.config.get("seed", 0)][curve.algorithm] = value
     margins: dict[tuple[str, Key], list[float]] = defaultdict(list)
-    sign = -1 if smaller_is_better(metric) else 1
+    sign = 1 if _better(curves, metric) == "higher" else -1
     for (task, schedule, setting, _), by_algorithm in panels.items():
         labels = {"task": task, "schedule": schedule, "setting": setting}
         key = tuple(labels[name] for name in columns)
@@ -126,7 +127,7 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
             if algorithm != reference and reference in by_algorithm:
                 margins[algorithm, key].append(sign * (by_algorithm[reference] - value))
     keys = list(dict.fromkeys(tuple(getattr(curve, name) for name in columns) for curve in curves))
-    accuracy = metric.endswith("accuracy")
+    accuracy = is_percent(metric)
     scale, digits = (100, "+.1f") if accuracy else (1, "+.3g")
     table = [[f"{reference} against", *(" · ".join(key) for key in keys)]]
     for algorithm in algorithms:
@@ -154,7 +155,7 @@ def rounds_to(
     for task in targets:
         if all(curve.task != task for curve in curves):
             raise InputError("targets", task, nearest(task, {curve.task for curve in curves}))
-    less = smaller_is_better(metric)
+    less = _better(curves, metric) == "lower"
     task_of = {id(run): curve.task for curve, group in curves.items() for run in group}
 
     def cell(group: list[Run]) -> str:
@@ -172,7 +173,7 @@ def rounds_to(
         return f"{t:.0f} ({vectors:.1f})" + (f", never in {never} of {len(group)}" if never else "")
 
     said = ", ".join(
-        f"{number_text(value, metric)}{'%' if not less else ''} on {task}" for task, value in targets.items()
+        f"{number_text(value, metric)}{'%' if is_percent(metric) else ''} on {task}" for task, value in targets.items()
     )
     caption = (
         f"Rounds, and in brackets thousands of vectors sent, until the {LABELS.get(metric, metric)} reaches {said}."
@@ -207,6 +208,14 @@ def delay_table(curves: Curves) -> list[str]:
         " the mean absence of all clients. Error: the mean squared gradient norm over all rounds. Means over seeds."
     )
     return [caption, "", *markdown_lines(table)]
+
+
+def _better(curves: Curves, metric: str) -> Better:
+    """The direction of the metric; refuses one whose direction nothing states."""
+    better = direction(metric, directions(run for group in curves.values() for run in group))
+    if better is None:
+        raise InputError("values", metric, "nothing states whether higher or lower is better; use fedsum.Metric")
+    return better
 
 
 def _published(path: Path) -> dict[tuple[str, str, str], float]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..base.checks import InputError
 from ..base.files import written_whole
-from ..base.metrics import LABELS, final_window, smaller_is_better
+from ..base.metrics import LABELS, better, final_window, is_logarithmic, is_percent
 from ..figures import label_colours
-from ..runs import Run, not_begun, open_runs, read_runs
+from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, toml_text
 from ..tasks import at_hand, vision
 from ..version import __version__
@@ -97,7 +97,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
     pairs = sorted(zip(runs, curves, strict=True), key=lambda pair: (rank[pair[1]], pair[0].config.get("seed", 0)))
     runs, curves = [run for run, _ in pairs], [curve for _, curve in pairs]
     labels = {name: values(curves, name) for name in FACETS}
-    names = metric_names(runs)
+    names, stated = metric_names(runs), directions(runs)
     evaluated: dict[tuple[int, ...], int] = {}
     run_entries = [_run(run, curve, labels, names, evaluated) for run, curve in zip(runs, curves, strict=True)]
     return {
@@ -112,8 +112,9 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
             {
                 "name": name,
                 "label": _metric_label(name),
-                "percent": name.endswith("accuracy"),
-                "less": smaller_is_better(name),
+                "percent": is_percent(name),
+                "better": better(name, stated),
+                "log": is_logarithmic(name),
             }
             for name in names
         ],

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullForma
 from numpy.typing import NDArray
 
 from ..base.checks import InputError, integer, nearest
-from ..base.metrics import LABELS, smaller_is_better
+from ..base.metrics import LABELS, is_logarithmic, is_percent
 from ..figures import COLOURS, stacked_bars, wrapped
 from ..runs import Run
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
@@ -226,7 +226,7 @@ def scale(ax: Axes, y: str, stable_values: Sequence[float]) -> None:
 
     Curves of diverged runs may leave the panel; their crosses are moved to its edge.
     """
-    log = smaller_is_better(y)
+    log = is_logarithmic(y)
     if log:
         ax.set_yscale("log")
     fit = [value for value in stable_values if value > 0 or not log]
@@ -238,7 +238,7 @@ def scale(ax: Axes, y: str, stable_values: Sequence[float]) -> None:
         for line in ax.lines:
             if line.get_marker() == CROSS:
                 line.set_ydata(np.clip(line.get_ydata(), bottom, top))
-    if y.endswith("accuracy"):
+    if is_percent(y):
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif log:
         _plain_ticks(ax)

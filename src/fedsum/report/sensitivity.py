@@ -1,6 +1,6 @@
 """Sensitivity: the algorithms' final values against one number that a sweep varied, such as a learning rate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..base.metrics import LABELS, smaller_is_better
+from ..base.metrics import LABELS, Better, better
 from ..figures import wrapped
 from ..runs import Run
 from .facets import LAYERS, styles
@@ -29,7 +29,12 @@ def setting_table(runs: Sequence[Run]) -> pd.DataFrame | None:
     return None if table["value"].isna().any() else table
 
 
-def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test_accuracy"), title: str = "") -> Figure:
+def against_setting(
+    table: pd.DataFrame,
+    y: Sequence[str] = ("train_loss", "test_accuracy"),
+    title: str = "",
+    stated: Mapping[str, Better] | None = None,
+) -> Figure:
     """Final values against the setting. Columns: metrics. Rows: tasks, or tasks and patterns if there are several.
 
     Points are means of the final values over the seeds, error bars their standard deviation. A cross at the edge
@@ -39,6 +44,7 @@ def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test
       table: from `setting_table`.
       y: the metrics.
       title: the figure's title, above all panels.
+      stated: directions of the tasks' own metrics, from `directions`.
     """
     by = ["task"] if table["schedule"].nunique() == 1 else ["task", "schedule"]
     rows, algorithms = list(table.groupby(by, sort=False)), list(dict.fromkeys(table["algorithm"]))
@@ -48,7 +54,7 @@ def against_setting(table: pd.DataFrame, y: Sequence[str] = ("train_loss", "test
         for ax, metric in zip(axes, y, strict=True):
             mean, spread = f"{metric}_last", f"{metric}_last_std"
             # `scale` moves crosses beyond an edge to the edge.
-            edge = np.inf if smaller_is_better(metric) else -np.inf
+            edge = {"lower": np.inf, "higher": -np.inf, None: np.nan}[better(metric, stated or {})]
             for name in sorted(algorithms, key=lambda name: LAYERS.index(places[name])):
                 of_algorithm = row_table[row_table["algorithm"] == name].sort_values("value")
                 style, points = look(places[name]), of_algorithm.dropna(subset=mean)

@@ -1,6 +1,7 @@
 """Run folders, with one writer (RunFolder) and one reader (Run); checkpoints, sweeps and packed files."""
 
 from .csv_truncation import truncate_after
+from .directions import directions
 from .execute import execute, train_in_folder
 from .layout import CHECKPOINT, CONFIG, METRICS, SWEEP_FILE
 from .pack import pack
@@ -9,7 +10,7 @@ from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, best, best_per_algorithm
+from .search import SEED, Best, best, best_per_algorithm, check_direction
 from .stop_requests import Stopped
 from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
@@ -35,6 +36,8 @@ __all__ = [
     "already_there",
     "best",
     "best_per_algorithm",
+    "check_direction",
+    "directions",
     "execute",
     "expand",
     "find_runs",

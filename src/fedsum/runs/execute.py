@@ -14,7 +14,7 @@ from ..base.checks import InputError
 from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import RunSpec
-from ..tasks import BaseTask
+from ..tasks import BaseTask, directions_of
 from ..training import History, Observer, Options, refuse_mismatch, train
 from .layout import CHECKPOINT
 from .recorder import recorded
@@ -41,7 +41,7 @@ def train_in_folder(
 
     With `extend`, the run in the folder may have fewer rounds, and goes on to the new number.
     """
-    with recorded(folder, spec, options.torch_device(), extend=extend) as recorder:
+    with recorded(folder, spec, options.torch_device(), directions_of(task), extend=extend) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 
 

@@ -65,7 +65,16 @@ class PackedFile:
         config = tomllib.loads(entry["config"])
         if problem := config_problem(config):
             raise ValueError(f"{entry['name']}: {problem}")
-        return Run(self.path / entry["name"], entry["state"], entry["round"], entry["reason"], config, rows)
+        clients = entry.get("clients")
+        return Run(
+            self.path / entry["name"],
+            entry["state"],
+            entry["round"],
+            entry["reason"],
+            config,
+            rows,
+            packed_clients=clients,
+        )
 
     def _rows(self, columns: Mapping[str, Sequence[str]]) -> dict[str, list[dict[str, float]]]:
         """The rows of each run; `columns` has the metrics of each run in the run's own order."""
@@ -132,11 +141,20 @@ def _compressed(runs: Mapping[str, Run], sweeps: Sequence[Table]) -> str:
             "reason": run.reason,
             "columns": _columns(run.rows),
             "config": toml_text(dict(run.config)),
+            **_packed_clients(run),
         }
         for name, run in runs.items()
     ]
     content = {"runs": entries, "sweeps": [toml_text(sweep) for sweep in sweeps]}
     return base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
+
+
+def _packed_clients(run: Run) -> Table:
+    """The table of the clients' scores, to six digits, if the run has one."""
+    if run.clients is None:
+        return {}
+    scores = run.clients.drop(columns=["client", "rounds"]).map(lambda value: float(f"{value:.6g}"))
+    return {"clients": run.clients[["client", "rounds"]].to_dict("list") | scores.to_dict("list")}
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> list[str]:

@@ -2,16 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from ..base.checks import InputError
+from ..base.metrics import Better
 from ..base.toml_values import Table
-from ..spec import RunSpec
-from ..training import History, Observer, Options, RoundDone, RunState, Training
+from ..spec import METRIC_DIRECTIONS, RunSpec
+from ..tasks import directions_of
+from ..training import History, Observer, RoundDone, RunState, Training
 from . import checkpoint
 from .checkpoint import Snapshot
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
@@ -26,12 +28,14 @@ _PAUSES_BETWEEN = 20
 
 
 @contextmanager
-def recorded(path: str | Path, spec: RunSpec, device: torch.device, *, extend: bool = False) -> Iterator["Recorder"]:
+def recorded(
+    path: str | Path, spec: RunSpec, device: torch.device, better: Mapping[str, Better], *, extend: bool = False
+) -> Iterator["Recorder"]:
     """Yields the observer that records a run in its folder. If an exception ends the run, the status says why.
 
-    With `extend`, the run in the folder may have fewer rounds.
+    `better` has the directions of the task's own metrics. With `extend`, the run in the folder may have fewer rounds.
     """
-    config = spec.dump()
+    config = spec.dump() | ({METRIC_DIRECTIONS: dict(better)} if better else {})
     with closing(RunFolder(path)) as folder, stop_requests() as request:
         if extend:
             refuse_without_checkpoint(folder.path)  # before its config has more rounds
@@ -75,15 +79,18 @@ class Recorder(Observer):
         path, self._rounds = self.folder.path, run.options.rounds
         self._has_result = Run.read(path).state == "finished"
         refuse_without_checkpoint(path)
-        self._load(run.state, run.options)
+        self._load(run)
         rule, rows = run.options.stop, run.state.rows
-        self._has_result &= run.state.done == self._rounds or bool(rule and rule.reason(rows))
+        stopped = bool(rule and rule.reason(rows, directions_of(run.task)))
+        self._has_result &= run.state.done == self._rounds or stopped
         self._done = self._saved_round = run.state.done
         if not self._has_result:
             self.folder.set_status("running", run.state.done)
 
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         self.folder.append(row)
+        if run.state.served is not None:
+            self.folder.write_clients(run.state.served)
 
     def round_done(self, run: Training, done: RoundDone) -> None:
         self._done = done.round
@@ -180,9 +187,9 @@ class Recorder(Observer):
             f" intact: free disk space, then resume with: fedsum resume {self.folder.path}"
         ) from error
 
-    def _load(self, state: RunState, options: Options) -> None:
+    def _load(self, run: Training) -> None:
         """Loads the newest valid checkpoint into `state`, if there is one, and truncates the metrics to its round."""
-        folder = self.folder.path
+        folder, state, options = self.folder.path, run.state, run.options
         newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT
         for path in (newest, previous):
             if not path.exists():
@@ -203,7 +210,7 @@ class Recorder(Observer):
             break
         # A run that is extended has evaluations near its former end that the longer run does not have.
         state.rows = [row for row in state.rows if options.evaluates(int(row["round"]))]
-        _refuse_missed_stop(state, options)
+        _refuse_missed_stop(run)
         self.folder.rewrite_metrics(state.rows)
 
     def _refuse_edited(self, settings: Table) -> None:
@@ -211,11 +218,12 @@ class Recorder(Observer):
         refuse_difference(settings, self._config, self.folder.path, extend=True)
 
 
-def _refuse_missed_stop(state: RunState, options: Options) -> None:
+def _refuse_missed_stop(run: Training) -> None:
     """Refuses an extension if a longer run would have stopped before the former last round.
 
     The evaluations of `eval_last` can delay a stop by `patience`; the longer run does not have them.
     """
-    for end in range(1, len(state.rows)):
-        if options.stop and (reason := options.stop.reason(state.rows[:end])):
-            raise InputError("stop", options.stop.dump(), f"with {options.rounds} rounds this run has {reason}")
+    rule, rows = run.options.stop, run.state.rows
+    for end in range(1, len(rows)):
+        if rule and (reason := rule.reason(rows[:end], directions_of(run.task))):
+            raise InputError("stop", rule.dump(), f"with {run.options.rounds} rounds this run has {reason}")

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .layout import CONFIG, LOCK, METRICS, STATUS, is_run
+from .layout import CLIENTS, CONFIG, LOCK, METRICS, STATUS, is_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,8 @@ class Run:
     """one row per evaluation"""
     problem: str = ""
     """the damaged file and its error; empty if no file is damaged"""
+    packed_clients: Mapping[str, list[Any]] | None = None
+    """the columns of `clients` in a packed file"""
 
     @classmethod
     def read(cls, folder: str | Path) -> "Run":
@@ -69,6 +71,18 @@ class Run:
 
         table = pd.DataFrame(self.rows) if self.rows else pd.DataFrame({"round": pd.Series(dtype=int)})
         return table.astype({"round": int})
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame | None":
+        """With `per_client`: client, active rounds, loss and accuracy at the last evaluation; otherwise None."""
+        import pandas as pd
+
+        if self.packed_clients is not None:
+            return pd.DataFrame(self.packed_clients)
+        try:
+            return pd.read_csv(self.folder / CLIENTS)
+        except (OSError, ValueError):  # ValueError: an empty or damaged file
+            return None
 
     @property
     def name(self) -> str:

@@ -9,19 +9,22 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
 from ..base.checks import InputError, short
 from ..base.files import delete_partial_files, flush, written_whole
 from ..base.toml_values import Table
-from ..spec import ENVIRONMENT, first_difference, toml_text
+from ..spec import ENVIRONMENT, METRIC_DIRECTIONS, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
 from .environment import LOGGED_CHANGES, environment, now
-from .layout import CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
+from .layout import CLIENTS, CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
 from .tensorfile import Entry
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PATIENCE = 5.0
 """seconds to wait for another process to release the lock"""
@@ -89,6 +92,7 @@ class RunFolder:
         if path.exists():
             recorded = read_toml(path)
             refuse_difference(recorded, config, self.path, free, extend=extend)
+            _refuse_other_directions(recorded, config, self.path)
             original = recorded.get(ENVIRONMENT, {})
             differing = [k for k in LOGGED_CHANGES if k in current and original.get(k) != current[k]]
             if differing:
@@ -131,6 +135,12 @@ class RunFolder:
             reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is intact"
             raise OSError(f"{reason}: free disk space, then resume with: fedsum resume {self.path}") from error
 
+    def write_clients(self, table: "pd.DataFrame") -> None:
+        """Replaces the table of the clients' scores."""
+        part = self.path / f".{CLIENTS}.part"
+        table.to_csv(part, index=False)
+        part.replace(self.path / CLIENTS)
+
     def flush_metrics(self) -> None:
         """Waits until all metrics are on the disk."""
         if (self.path / METRICS).exists():
@@ -172,6 +182,14 @@ def read_toml(path: Path) -> Table:
             return tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError("file", str(path), f"a TOML file written by fedsum ({error})") from error
+
+
+def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> None:
+    before = recorded.get(METRIC_DIRECTIONS, {})
+    for name, better in config.get(METRIC_DIRECTIONS, {}).items():
+        if before.get(name, better) != better:
+            accepted = f"the run in {folder} has {short(before[name])}; use that value, or another folder"
+            raise InputError(f"{METRIC_DIRECTIONS}.{name}", better, accepted)
 
 
 def refuse_difference(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError, integer, real
-from ..base.metrics import final_value, smaller_is_better
+from ..base.metrics import Better, final_value
 from ..base.toml_values import Table
 from ..spec import SWEEP, assigned
 from .run_reader import Run
@@ -66,7 +66,9 @@ class Search:
         """The algorithm's part of a run's name, which also tells two settings of one algorithm apart."""
         return run.name.partition(",")[0]
 
-    def scores(self, planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str) -> dict[str, dict[float, float]]:
+    def scores(
+        self, planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better: Better
+    ) -> dict[str, dict[float, float]]:
         """Per algorithm and rate, the mean over seeds of the metric's final value; a diverged run is the worst."""
         values: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
         for run in planned:
@@ -74,7 +76,7 @@ class Search:
             by_round = {int(row["round"]): row[by] for row in runs[run.name].rows if by in row}
             value = final_value({t: value for t, value in by_round.items() if t <= rounds})
             worst = runs[run.name].state == "diverged" or not math.isfinite(value)
-            values[self.algorithm(run)][run.chosen[self.rate]].append(_WORST if worst else _higher(by) * value)
+            values[self.algorithm(run)][run.chosen[self.rate]].append(_WORST if worst else _sign(better) * value)
         return {a: {rate: statistics.fmean(v) for rate, v in rates.items()} for a, rates in values.items()}
 
     def survivors(self, scores: Mapping[str, Mapping[float, float]]) -> dict[str, list[float]]:
@@ -84,9 +86,9 @@ class Search:
             for algorithm, rates in scores.items()
         }
 
-    def value(self, score: float, by: str) -> float:
+    def value(self, score: float, better: Better) -> float:
         """The metric's value from its score."""
-        return math.nan if score == _WORST else _higher(by) * score
+        return math.nan if score == _WORST else _sign(better) * score
 
     def tuned_table(self, best: Mapping[str, float]) -> Table:
         """A file for further runs: every algorithm with its own rate."""
@@ -103,8 +105,8 @@ class Search:
 _WORST = -math.inf
 
 
-def _higher(by: str) -> float:
-    return -1.0 if smaller_is_better(by) else 1.0
+def _sign(better: Better) -> float:
+    return -1.0 if better == "lower" else 1.0
 
 
 def _rate(eta_l: Any) -> tuple[str, float]:

@@ -2,7 +2,7 @@
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
 from .display_names import display_name
-from .run_spec import DEPLOYMENT, ENVIRONMENT, PARTS, SETTINGS, RunSpec
+from .run_spec import DEPLOYMENT, ENVIRONMENT, METRIC_DIRECTIONS, PARTS, SETTINGS, RunSpec
 from .same_run import first_difference
 from .schedule_spec import ScheduleSpec
 from .task_spec import TASKS, TaskSpec
@@ -11,6 +11,7 @@ from .toml_files import SWEEP, assigned, overlaid, read_settings, toml_text, wit
 __all__ = [
     "DEPLOYMENT",
     "ENVIRONMENT",
+    "METRIC_DIRECTIONS",
     "PARTS",
     "SETTINGS",
     "SWEEP",

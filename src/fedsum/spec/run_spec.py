@@ -21,9 +21,13 @@ PARTS = {
 }
 ENVIRONMENT = "environment"
 """the table of config.toml with versions, device and command; not a setting"""
+METRIC_DIRECTIONS = "metrics"
+"""the table of config.toml with the directions of the task's own metrics, such as test_auc = "higher"; not a setting"""
 DEPLOYMENT = "deployment"
 """the table of config.toml with the settings that only a deployment has"""
 SETTINGS = (*PARTS, *(option.name for option in OPTIONS))
+_RECORDED = (ENVIRONMENT, METRIC_DIRECTIONS)
+"""tables of config.toml that are not settings"""
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,12 @@ class RunSpec:
         if DEPLOYMENT in table:
             raise InputError("task", "flower", "these are settings of a deployed run; resume it with `flwr run`")
         for key, value in table.items():
-            if key not in (*SETTINGS, ENVIRONMENT):
+            if key not in (*SETTINGS, *_RECORDED):
                 raise InputError(key, value, f"no such setting; {nearest(key, SETTINGS)}")
         for part in PARTS:
             if part not in table:
                 raise InputError(part, None, "is required")
-        options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, ENVIRONMENT)})
+        options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, *_RECORDED)})
         task = TaskSpec.parse(table["task"])
         schedule = ScheduleSpec.parse(table["schedule"], task.clients)
         schedule.refuse_short(options.rounds)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..algorithms import ALGORITHMS
 from ..base.toml_values import DIGEST, Table, sha256
-from ..training import RESULT_NEUTRAL, rate_values
+from ..training import OPTIONS, RESULT_NEUTRAL, rate_values
 from .task_fingerprint import MEASURED
 
 _SIX_DIGITS = 1.01e-5
@@ -21,8 +21,8 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     `rounds` may differ, a function of the round is compared over the rounds of the shorter run.
 
     Rates are compared by their values over the run's rounds. The outputs of a task's functions are compared to six
-    digits. The path of a trace may differ if its content is the same. A field of an algorithm that was added after
-    the run began has its default.
+    digits. The path of a trace may differ if its content is the same. An option, or a field of an algorithm, that was
+    added after the run began has its default.
     """
     compared = ({key: value for key, value in table.items() if key not in _IGNORED} for table in (before, now))
     one, other = (_flat(_with_defaults(table)) for table in compared)
@@ -42,8 +42,8 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     return None
 
 
-_IGNORED = (*RESULT_NEUTRAL, "environment", "eta_l")
-"""settings that change no result, and eta_l, which is compared by its values"""
+_IGNORED = (*RESULT_NEUTRAL, "environment", "metrics", "eta_l")
+"""settings and tables that change no result, and eta_l, which is compared by its values"""
 
 
 def _same(key: str, one: Any, other: Any) -> bool:
@@ -78,7 +78,10 @@ def _rate_difference(before: Any, now: Any, rounds: int) -> tuple[str, Any, Any]
 
 
 def _with_defaults(table: Table) -> Table:
-    """The settings with the defaults of the algorithm's fields, if the algorithm is fedsum's own."""
+    """The settings with the defaults of options, and of the algorithm's fields if the algorithm is fedsum's own."""
+    options = {option.name: option.default for option in OPTIONS if option.name not in _IGNORED}
+    known: Table = {key: value for key, value in options.items() if isinstance(value, bool | int | float | str)}
+    table = known | table
     algorithm = table.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
     if not isinstance(algorithm, Mapping) or name not in ALGORITHMS:

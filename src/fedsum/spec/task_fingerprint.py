@@ -36,6 +36,9 @@ def _fingerprint(task: BaseTask) -> Table:
     if isinstance(task, Task):
         tensors = [task.inputs, task.targets, *(task.test_data or ())]
         tensors += [torch.from_numpy(part) for part in task.partition.parts]
+        if task.client_test is not None:
+            tensors += [task.client_test.inputs, task.client_test.targets]
+            tensors += [torch.from_numpy(part) for part in task.client_test.partition.parts]
         for tensor in tensors:
             add_to_digest(digest, tensor)
         for value in (task.augment, task.gradient_norm, task.model(x0), task.scale):

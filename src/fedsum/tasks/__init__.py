@@ -1,12 +1,15 @@
 """Tasks: models, losses and clients' data."""
 
+from .client_data import ClientData, by_client, leaf
 from .curvature import Curvature, curvature
 from .data import IMAGE_SETS, Images, at_hand, load
+from .evaluation import ClientScores
 from .interface import BaseTask
-from .network import Network, network_of
+from .metric import Metric, check_better, directions_of
+from .network import Network, Outputs, network_of
 from .partition import Partition
 from .quadratic import Quadratic
-from .task import ClientData, Task
+from .task import Task
 from .transforms import Augment, Standardize
 from .vision import vision
 
@@ -15,15 +18,22 @@ __all__ = [
     "Augment",
     "BaseTask",
     "ClientData",
+    "ClientScores",
     "Curvature",
     "Images",
+    "Metric",
     "Network",
+    "Outputs",
     "Partition",
     "Quadratic",
     "Standardize",
     "Task",
     "at_hand",
+    "by_client",
+    "check_better",
     "curvature",
+    "directions_of",
+    "leaf",
     "load",
     "network_of",
     "vision",

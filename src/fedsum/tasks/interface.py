@@ -12,6 +12,12 @@ class BaseTask(Protocol):
     A task may also define `as_network() -> Network | None` (`tasks.Network`), as `tasks.Task` does. An engine may then
     compute gradients and evaluations from that record with kernels of its own. Tasks without this method, and tasks
     that return None, are computed by the methods below.
+
+    For `simulate(per_client=True)` a task defines `evaluate_clients(x) -> (metrics, scores)`: the metrics of
+    `evaluate`, and arrays `loss` and optionally `accuracy` with one number per client, by name.
+
+    A task whose `evaluate` returns metrics of its own states their directions in an attribute `better`, such as
+    {"test_auc": "higher"}. Grid searches, tables and reports use it.
     """
 
     @property

@@ -50,6 +50,8 @@ class Network:
     """of the evaluation module"""
     evaluate: Callable[[Tensor, Outputs], dict[str, float]]
     """the task's metrics at x, computed from given outputs"""
+    evaluate_clients: Callable[[Tensor, Outputs], tuple[dict[str, float], Any]]
+    """the task's metrics and every client's scores at x, computed from given outputs"""
 
     def parameters(self, vectors: Tensor) -> dict[str, Tensor]:
         """Stacked flat vectors [C, d] as parameters by name, [C, *shape]."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..base.checks import InputError, integer, real
 from ..base.checks import seed as check_seed
 from ..base.keyed import Purpose, rng
+from .evaluation import ClientScores
 
 
 class Quadratic:
@@ -124,6 +125,10 @@ class Quadratic:
             "error": float((x - self.optimum).norm()),
             "gradient_norm_sq": float(self.exact_gradients(x).mean(0).square().sum()),
         }
+
+    def evaluate_clients(self, x: Tensor) -> tuple[dict[str, float], ClientScores]:
+        losses = ((x - self.centers) * self.exact_gradients(x)).sum(1) / 2
+        return self.evaluate(x), {"loss": losses.double().cpu().numpy()}
 
     def constants(self) -> dict[str, float]:
         """L, sigma, Delta_f and F_0, as `fedsum.theory` names them."""

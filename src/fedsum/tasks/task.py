@@ -1,22 +1,30 @@
 """Your own task: any torch module, any loss, any clients' data."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
+from ..base.metrics import Better
+from .client_data import ClientData, check_test_data, held_out
+from .client_data import client_data as as_client_data
+from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
+from .metric import Metric, check_metrics
 from .network import Loss, Network, Outputs, Prepare
-from .partition import Partition
+from .scoring import binary_threshold, class_labels, has_one_output
 from .transforms import Augment
+from .weights import objective_scale
 
 # Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
 _WITHOUT_RANDOMNESS = (
@@ -34,15 +42,6 @@ _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_pr
 """the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
 
-@dataclass(frozen=True, eq=False)
-class ClientData:
-    """All clients' samples, and the client of each sample."""
-
-    inputs: Tensor
-    targets: Tensor
-    partition: Partition
-
-
 class Task:
     """A torch module trained on clients' data.
 
@@ -50,12 +49,16 @@ class Task:
       model: a module, whose weights are every run's initial model, or a function that makes one, called under the
         run's seed. Modules with batch statistics are refused: clients would share the statistics.
       loss: of (model output, targets), the mean over the batch.
-      client_data: one pair of tensors (inputs, targets) per client, or a ClientData.
+      client_data: per client a pair (inputs, targets), a torch Dataset or a Hugging Face data set, in a list or, by
+        name, in a dict; or a ClientData, as `by_client` and `leaf` return it.
       test_data: a pair of tensors, or None.
+      client_test_data: each client's held-out data, in the same forms, for `simulate(per_client=True)`. Without
+        `test_data`, the test set is all of it.
       prepare: converts raw inputs to what the model takes, in a given dtype; applied batch by batch on the device.
       augment: random crops and flips of training images, drawn from the run's keyed randomness.
       weights: of the clients in the objective f = sum_i w_i f_i: None (1/N each), "samples" (in proportion to
         their samples), or N numbers that sum to 1.
+      metrics: further metrics by name, such as {"auc": fedsum.Metric(fn, better="higher")}, logged as `test_auc`.
       gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
       source: the settings that made the task, if a file can hold them, so that a run can be resumed from its folder
         alone; `vision` sets them.
@@ -73,20 +76,25 @@ class Task:
         self,
         model: nn.Module | Callable[[], nn.Module],
         loss: Loss,
-        client_data: ClientData | Iterable[tuple[Tensor, Tensor]],
+        client_data: ClientData | Iterable[Any] | Mapping[str, Any],
         test_data: tuple[Tensor, Tensor] | None = None,
         *,
+        client_test_data: ClientData | Iterable[Any] | Mapping[str, Any] | None = None,
         prepare: Prepare | None = None,
         augment: Augment | None = None,
         weights: str | ArrayLike | None = None,
+        metrics: Mapping[str, Metric] | None = None,
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        data = client_data if isinstance(client_data, ClientData) else _joined(list(client_data))
-        _check_data(data, test_data)
+        data = as_client_data("client_data", client_data)
+        check_test_data(test_data)
+        self.client_names, self.client_test = data.names, held_out(data, client_test_data)
+        if test_data is None and self.client_test is not None:
+            test_data = (self.client_test.inputs, self.client_test.targets)
         self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
         self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
-        self.test_data = test_data
+        self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
         self.device, self.dtype = torch.device("cpu"), torch.float32
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
@@ -97,13 +105,19 @@ class Task:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
         self._names, self._shapes = list(shapes), list(shapes.values())
         self._lengths = [shape.numel() for shape in self._shapes]
-        self._scale64 = _scale(weights, self.partition)
+        self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = any(type(module) not in _WITHOUT_RANDOMNESS for module in self._training.modules())
         self.source = source
         self._use_channels_last = False  # for the trial itself
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         self._refuse_batch_statistics()
+        self.threshold = self._binary_threshold()
+
+    @property
+    def better(self) -> dict[str, Better]:
+        """Which direction of this task's own metrics is better, by the name in a row of metrics."""
+        return {f"{on}_{name}": metric.better for name, metric in self.metrics.items() for on in metric.on}
 
     @property
     def n(self) -> int:
@@ -118,8 +132,13 @@ class Task:
         moved = copy.copy(self)
         moved.device, moved.dtype = device, dtype
         moved.inputs, moved.targets = self.inputs.to(device), self.targets.to(device)
+        if self.client_test is not None:
+            inputs, targets = self.client_test.inputs.to(device), self.client_test.targets.to(device)
+            moved.client_test = replace(self.client_test, inputs=inputs, targets=targets)
         if self.test_data:
-            moved.test_data = (self.test_data[0].to(device), self.test_data[1].to(device))
+            pooled = self.client_test is not None and self.test_data[0] is self.client_test.inputs
+            test_data = (inputs, targets) if pooled else (self.test_data[0].to(device), self.test_data[1].to(device))
+            moved.test_data = test_data
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._evaluation = copy.deepcopy(self._evaluation).to(device, dtype)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
@@ -166,16 +185,27 @@ class Task:
         return g if self.scale is None else g * self.scale[clients][:, None]
 
     def evaluate(self, x: Tensor, outputs: Outputs | None = None) -> dict[str, float]:
-        """Loss and accuracy at x. `outputs` replaces the module's own outputs."""
+        """Loss, accuracy and the task's own metrics at x. `outputs` replaces the module's own outputs."""
+        row, _ = evaluate(self, x, outputs or self._all_outputs, per_client=False)
+        return row | self._gradient_norm_sq(x)
+
+    def evaluate_clients(self, x: Tensor, outputs: Outputs | None = None) -> tuple[dict[str, float], ClientScores]:
+        """The metrics of `evaluate`, and the loss and the accuracy of every client, [N].
+
+        A client is evaluated on its `client_test_data`, otherwise on the test set, weighted by its shares of labels.
+        """
         outputs = outputs or self._all_outputs
-        metrics = {"train_loss": self._loss_and_accuracy(x, self.inputs, self.targets, outputs)[0]}
-        if self.test_data:
-            metrics["test_loss"], accuracy = self._loss_and_accuracy(x, *self.test_data, outputs)
-            if accuracy is not None:
-                metrics["test_accuracy"] = accuracy
-        if self.gradient_norm:
-            metrics["gradient_norm_sq"] = float(self._full_gradient(x).square().sum())
-        return metrics
+        if self._overrides(("evaluate",)):
+            return self.evaluate(x), score_clients(self, x, outputs)
+        row, clients = evaluate(self, x, outputs, per_client=True)
+        return row | self._gradient_norm_sq(x), clients
+
+    @cached_property
+    def label_shares(self) -> NDArray[np.float64]:
+        """The share of each label in each client's training data, [N, labels], among the labels of the test set."""
+        if not self.test_data:
+            raise InputError("test_data", None, "a test set, to weight by the clients' labels")
+        return label_shares(self.targets, self.test_data[1], self.partition)
 
     def model(self, x: Tensor) -> nn.Module:
         """A copy of the module with the weights x, in evaluation mode."""
@@ -211,6 +241,7 @@ class Task:
             chunks=self._chunks,
             outputs=self._all_outputs,
             evaluate=self.evaluate,
+            evaluate_clients=self.evaluate_clients,
         )
 
     def _overrides(self, steps: tuple[str, ...]) -> bool:
@@ -223,6 +254,10 @@ class Task:
 
     def _loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.loss(functional_call(self._training, self._parameters(x), (inputs,)), targets)
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """Inputs as the module takes them."""
+        return self._prepared(inputs)
 
     def _prepared(self, inputs: Tensor) -> Tensor:
         if self.prepare is not None:
@@ -248,20 +283,30 @@ class Task:
         for chunk in self._chunks(len(inputs)):
             yield chunk, self._outputs(x, self._prepared(inputs[chunk]))
 
-    @torch.no_grad()
-    def _loss_and_accuracy(
-        self, x: Tensor, inputs: Tensor, targets: Tensor, outputs_of: Outputs
-    ) -> tuple[float, float | None]:
-        """Mean loss over the samples, and for class labels the fraction whose largest output is the label's."""
-        labels = targets.dim() == 1 and not targets.is_floating_point()
-        # Summed on the device in float64: one transfer at the end, and no rounding error over many chunks.
-        loss, correct = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
-        for chunk, outputs in outputs_of(x, inputs):
-            loss += self.loss(outputs, targets[chunk]).double() * len(targets[chunk])
-            labels = labels and isinstance(outputs, Tensor) and outputs.dim() == 2
-            if labels:
-                correct += (outputs.argmax(1) == targets[chunk]).sum()
-        return float(loss) / len(targets), float(correct) / len(targets) if labels else None
+    def _gradient_norm_sq(self, x: Tensor) -> dict[str, float]:
+        return {"gradient_norm_sq": float(self._full_gradient(x).square().sum())} if self.gradient_norm else {}
+
+    def _binary_threshold(self) -> float | None:
+        """The output above which a model with one output predicts label 1; warns if the loss does not tell."""
+        targets = self.targets[:2]
+        try:
+            with torch.no_grad():
+                outputs = copy.deepcopy(self._evaluation)(self._first_inputs())
+        except Exception:  # a module that fails here fails in training, where the error is reported
+            return None
+        if not has_one_output(outputs, len(targets)):
+            return None
+        labels = class_labels(self.targets)
+        if labels is None or set(labels.tolist()) != {0, 1}:
+            return None
+        threshold = binary_threshold(self.loss, outputs, targets)
+        if threshold is None and self.test_data:
+            warnings.warn(
+                "no test_accuracy: the model has one output, and the loss does not tell above which output it means"
+                " label 1; define it with Task(..., metrics={...})",
+                stacklevel=3,
+            )
+        return threshold
 
     def _refuse_batch_statistics(self) -> None:
         """Raises InputError if one training batch changes the module's buffers, which all clients share."""
@@ -292,55 +337,7 @@ class Task:
         return total
 
 
-def _joined(pairs: Sequence[tuple[Tensor, Tensor]]) -> ClientData:
-    if not len(pairs):
-        raise InputError("client_data", pairs, "at least one client")
-    for client, pair in enumerate(pairs):
-        if len(pair) != 2 or len(pair[0]) != len(pair[1]) or not len(pair[0]):
-            raise InputError(f"client_data[{client}]", type(pair).__name__, "inputs and targets of the same samples")
-        shape, first = tuple(pair[0].shape[1:]), tuple(pairs[0][0].shape[1:])
-        if shape != first:
-            raise InputError(f"client_data[{client}] with samples of shape", shape, f"{first}, as client 0's")
-    cuts = np.cumsum([len(targets) for _, targets in pairs])
-    parts = np.split(np.arange(cuts[-1]), cuts[:-1])
-    inputs, targets = (torch.cat([torch.as_tensor(pair[side]) for pair in pairs]) for side in (0, 1))
-    integers = targets.dim() == 1 and not targets.is_floating_point() and targets.dtype != torch.bool
-    labels = targets.numpy() if integers and targets.min() >= 0 else None
-    return ClientData(inputs, targets, Partition(parts, labels))
-
-
-def _check_data(data: ClientData, test_data: tuple[Tensor, Tensor] | None) -> None:
-    if len(data.inputs) != len(data.targets):
-        raise InputError("client_data with targets", len(data.targets), f"as many as inputs, {len(data.inputs)}")
-    last = max(int(part.max()) for part in data.partition.parts)
-    if last >= len(data.inputs):
-        raise InputError("client_data.partition with sample", last, f"samples from 0 to {len(data.inputs) - 1}")
-    if test_data is not None:
-        tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
-        if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
-            raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
-
-
 def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every CUDA device
         return make()
-
-
-def _scale(weights: str | ArrayLike | None, partition: Partition) -> Tensor | None:
-    """N w_i of each client, in float64; None if all are 1."""
-    accepted = f"None, 'samples', or {partition.n} numbers of at least 0 that sum to 1"
-    if weights is None:
-        return None
-    if isinstance(weights, str):
-        if weights != "samples":
-            raise InputError("weights", weights, accepted)
-        w = partition.sizes / partition.sizes.sum()
-    else:
-        try:
-            w = np.asarray(weights, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("weights", weights, accepted) from None
-        if w.shape != (partition.n,) or not (w >= 0).all() or abs(w.sum() - 1) > 1e-6:
-            raise InputError("weights", weights, accepted)
-    return torch.as_tensor(w * partition.n)

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from ..base.checks import InputError, nearest
 from . import data, models
 from . import partition as partitions
+from .client_data import ClientData
 from .partition import Partition
-from .task import ClientData, Task
+from .task import Task
 from .transforms import Augment, Standardize
 
 T = TypeVar("T")

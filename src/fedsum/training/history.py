@@ -37,6 +37,8 @@ class History:
     reason: str = ""
     """why the run diverged or stopped early, or that its train loss rose; empty otherwise"""
     seed: int = 0
+    per_client: "pd.DataFrame | None" = None
+    """with `simulate(per_client=True)`: client, active rounds, loss and accuracy at the last evaluation"""
 
     @property
     def x(self) -> Tensor:

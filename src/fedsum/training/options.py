@@ -122,6 +122,9 @@ class Options:
         default=None,
         parse=parse_stop,
     )
+    per_client: bool = _option(
+        "also evaluate every client's loss and accuracy: mean, worst tenth, gap, and a table", _boolean, default=False
+    )
     dtype: torch.dtype = _option(
         "of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )

@@ -1,10 +1,14 @@
 """The state of a run."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..algorithms import State, Traffic
 from ..engine import StateBank
 from ..participation import DelayMeter
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass
@@ -20,6 +24,8 @@ class RunState:
     sent: Traffic = field(default_factory=Traffic)
     rows: list[dict[str, float]] = field(default_factory=list)
     """one row per evaluation"""
+    served: "pd.DataFrame | None" = None
+    """with `per_client`: the clients' scores at the last evaluation; not in checkpoints, which hold the model"""
     training_seconds: float = 0.0
     evaluation_seconds: float = 0.0
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.checks import InputError, integer, nearest, real, set_fields
-from ..base.metrics import smaller_is_better
+from ..base.metrics import Better, better
 from ..base.toml_values import Table
 
 _EXPLODED = 10.0
@@ -43,14 +43,20 @@ class StopWhen:
         if self.above is self.below is self.patience is None:
             raise InputError("stop", self.dump(), "one of above, below and patience besides the metric")
 
-    def refuse_unknown(self, row: Mapping[str, float]) -> None:
-        """Refuses a metric that the run's evaluations do not have."""
+    def refuse_unknown(self, row: Mapping[str, float], stated: Mapping[str, Better]) -> None:
+        """Refuses a metric that the run's evaluations do not have, and patience without a direction.
+
+        `stated` has the directions of the task's own metrics.
+        """
         if self.metric not in row:
             raise InputError(
                 "stop.metric", self.metric, nearest(self.metric, [name for name in row if name != "round"])
             )
+        if self.patience is not None and better(self.metric, stated) is None:
+            accepted = "nothing states whether higher or lower is better; use above or below, or define a fedsum.Metric"
+            raise InputError("stop.metric", self.metric, accepted)
 
-    def reason(self, rows: Sequence[Mapping[str, float]]) -> str:
+    def reason(self, rows: Sequence[Mapping[str, float]], stated: Mapping[str, Better] | None = None) -> str:
         """Why the run stops after the last of these evaluations; empty if it goes on. Round 0 does not count."""
         values = {int(row["round"]): row[self.metric] for row in rows if row["round"] > 0}
         if not values:
@@ -61,7 +67,8 @@ class StopWhen:
             return f"{head} is above {self.above:g}"
         if self.below is not None and values[last] < self.below:
             return f"{head} is below {self.below:g}"
-        best = (min if smaller_is_better(self.metric) else max)(values, key=lambda t: values[t])
+        lower = better(self.metric, stated or {}) == "lower"
+        best = (min if lower else max)(values, key=lambda t: values[t])
         if self.patience is not None and last - best >= self.patience:
             return f"{head} has not improved since round {best}"
         return ""

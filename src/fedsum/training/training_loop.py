@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
-from ..engine import StateBank, arithmetic, bound_task, choose_engine, evaluation
+from ..engine import StateBank, arithmetic, bound_task, choose_engine, client_evaluation, evaluation
 from ..participation import DelayMeter, Ids, Schedule, as_ids, refuse_short
-from ..tasks import BaseTask, Quadratic
+from ..tasks import BaseTask, Quadratic, directions_of
 from ..theory import learning_rates
 from .history import History
 from .observer import Observer, RoundDone, Training
 from .options import Options
 from .rates import PerRound
 from .round import play_round
+from .served import served_metrics, served_table
 from .state import RunState
 from .stopping import exploded
 
@@ -73,6 +74,7 @@ class _Loop:
         observers: Sequence[Observer],
     ) -> None:
         x0 = task.init(options.seed)
+        check_once(algorithm, x0)
         self.device = x0.device  # not the run's device if the task ignores `to`
         self.state = RunState(
             server=algorithm.init_server(x0, options.record(0, task.n)),
@@ -83,6 +85,7 @@ class _Loop:
         self.training = Training(task, algorithm, schedule, options, device, self.state)
         self.observers = observers
         self.evaluate_model = evaluation(task)
+        self.evaluate_clients = client_evaluation(task) if options.per_client else None
         self.evaluated_model = options.eval_model or algorithm.eval_model
         if self.evaluated_model == "clients" and "x" not in self.state.clients.initial:
             accepted = f"{algorithm.label}'s clients have no model; use 'server'"
@@ -126,11 +129,21 @@ class _Loop:
                     done = RoundDone(state.done, active, tau, row, diverged is not None)
                     for observer in self.observers:
                         observer.round_done(run, done)
+        if self.evaluate_clients and state.served is None:  # a checkpoint of the last round: nothing was evaluated
+            self._main_metrics()
         delays = state.meter.result()
         history = History(
-            task, algorithm.label, state.rows, state.server, state.clients, state.memory, delays, diverged
+            task,
+            algorithm.label,
+            state.rows,
+            state.server,
+            state.clients,
+            state.memory,
+            delays,
+            diverged,
+            per_client=state.served,
+            seed=options.seed,
         )
-        history = replace(history, seed=options.seed)
         if diverged is None:
             rose = exploded(state.rows)
             reason = stopped or (f"{rose}: {_remedy(task, options, history)}" if rose else "")
@@ -147,8 +160,9 @@ class _Loop:
         rule, rows = self.training.options.stop, self.state.rows
         if rule is None:
             return ""
-        rule.refuse_unknown(rows[0])
-        return rule.reason(rows)
+        stated = directions_of(self.training.task)
+        rule.refuse_unknown(rows[0], stated)
+        return rule.reason(rows, stated)
 
     def _active(self, t: int) -> Ids:
         run = self.training
@@ -158,11 +172,9 @@ class _Loop:
     def _evaluate(self) -> dict[str, float]:
         state, started = self.state, time.perf_counter()
         row: dict[str, float] = {"round": state.done}
+        row |= self._main_metrics()
         if self.evaluated_model == "clients":
-            row |= self.evaluate_model(state.clients.mean("x", self.training.task.n))
             row |= {f"server_{name}": value for name, value in self.evaluate_model(state.server["x"]).items()}
-        else:
-            row |= self.evaluate_model(state.server["x"])
         state.evaluation_seconds += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
@@ -173,6 +185,17 @@ class _Loop:
         for observer in self.observers:
             observer.evaluated(self.training, row)
         return row
+
+    def _main_metrics(self) -> dict[str, float]:
+        """The metrics of the evaluated model, and with `per_client` also of its clients."""
+        state, task = self.state, self.training.task
+        x = state.clients.mean("x", task.n) if self.evaluated_model == "clients" else state.server["x"]
+        if self.evaluate_clients is None:
+            return self.evaluate_model(x)
+        row, scores = self.evaluate_clients(x)
+        counts = state.meter.counts
+        state.served = served_table(task, scores, counts.copy())
+        return row | served_metrics(scores, counts)
 
 
 class _Clock:

@@ -1,5 +1,5 @@
 """Our own kernels: Triton sources, the layers made of them, and the networks that they support."""
 
-from .networks import Steps, evaluation, steps
+from .networks import Steps, client_evaluation, evaluation, steps
 
-__all__ = ["Steps", "evaluation", "steps"]
+__all__ = ["Steps", "client_evaluation", "evaluation", "steps"]

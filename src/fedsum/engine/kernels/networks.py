@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...tasks import Augment, BaseTask, Network, Standardize, network_of
+from ...base.checks import InputError
+from ...tasks import Augment, BaseTask, ClientScores, Network, Outputs, Standardize, network_of
 from ..cache import TaskCache, cache_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Shape = tuple[int, ...]
 Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
+ClientEvaluation = Callable[[Tensor], tuple[dict[str, float], ClientScores]]
 _NamedModules = list[tuple[str, nn.Module]]
 _MAX_CHANNELS = 64
 _ALIGNMENT = 32
@@ -67,12 +69,32 @@ def steps(task: BaseTask) -> Steps | None:
 
 def evaluation(task: BaseTask) -> Evaluation:
     """`task.evaluate`, with our kernels if they support the task and the run."""
+    network, outputs = _kernel_outputs(task)
+    if network is None or outputs is None:
+        return task.evaluate
+    return lambda x: network.evaluate(x, outputs)
+
+
+def client_evaluation(task: BaseTask) -> ClientEvaluation:
+    """`task.evaluate_clients`, with our kernels if they support the task and the run."""
+    evaluate_clients: ClientEvaluation | None = getattr(task, "evaluate_clients", None)
+    if evaluate_clients is None:
+        accepted = f"a task with the method evaluate_clients, which {type(task).__name__} does not have"
+        raise InputError("per_client", True, accepted)
+    network, outputs = _kernel_outputs(task)
+    if network is None or outputs is None:
+        return evaluate_clients
+    return lambda x: network.evaluate_clients(x, outputs)
+
+
+def _kernel_outputs(task: BaseTask) -> tuple[Network | None, Outputs | None]:
+    """The outputs of the task's network with our kernels; None if they do not support the task or the run."""
     network = network_of(task)
     if network is None or network.evaluation is None or not kernels_allowed(network.device, network.dtype):
-        return task.evaluate
+        return network, None
     layers, _ = _layers(network, network.evaluation)
     if not layers:
-        return task.evaluate
+        return network, None
     from .layers import forward
 
     channels, cache = network.inputs.shape[1], cache_of(task)
@@ -90,7 +112,7 @@ def evaluation(task: BaseTask) -> Evaluation:
                 values = images.select(indices[None])
             yield chunk, forward(layers, values, parameters)[0][0]
 
-    return lambda x: network.evaluate(x, outputs)
+    return network, outputs
 
 
 def kernels_allowed(device: torch.device, dtype: torch.dtype) -> bool:

@@ -26,14 +26,15 @@ function metricColumn(rows, metric, key, title) {
   const best = (row) => {
     const values = rows.filter((other) => competes(other) && sameButAlgorithm(other, row))
       .map((other) => other[key]).filter((value) => value !== null);
-    return competes(row) && values.length > 1 && row[key] === (metric.less ? Math.min(...values) : Math.max(...values));
+    if (!competes(row) || values.length < 2 || metric.better === null) return false;
+    return row[key] === (metric.better === "lower" ? Math.min(...values) : Math.max(...values));
   };
   const show = (row) => {
     const deviation = row[key + "_std"];
     if (deviation === null) return metricText(metric, row[key]);
     return [metricText(metric, row[key]), el("small", {}, " ± " + metricText(metric, deviation))];
   };
-  return { key, title, better: metric.less ? "less" : "more", value: (row) => row[key], show, best };
+  return { key, title, better: metric.better === "higher" ? "more" : "less", value: (row) => row[key], show, best };
 }
 
 function runsText(row) {

@@ -107,7 +107,7 @@ function pointsNear(curves, metric, x, value) {
   return curves
     .map((curve) => ({ curve, point: curve.points[nearestIndex(curve.points.map((point) => point.x), value)] }))
     .filter(({ point }) => Math.abs(x(point.x) - x(value)) < 12)
-    .sort((a, b) => (metric.less ? a.point.mean - b.point.mean : b.point.mean - a.point.mean));
+    .sort((a, b) => (metric.better === "lower" ? a.point.mean - b.point.mean : b.point.mean - a.point.mean));
 }
 
 function pointLine(curve, point, metric) {

@@ -5,7 +5,8 @@ const targetOf = (task) => view.target[view.y + "." + task] ?? REPORT.targets[vi
 function buildTargets() {
   const metric = METRICS[view.y];
   if (!metric) return;
-  byId("target-fields").replaceChildren(...labelsOn("task").map((task, index) => buildTarget(metric, task, index)));
+  const tasks = metric.better === null ? [] : labelsOn("task");
+  byId("target-fields").replaceChildren(...tasks.map((task, index) => buildTarget(metric, task, index)));
 }
 
 function buildTarget(metric, task, index) {
@@ -18,15 +19,17 @@ function buildTarget(metric, task, index) {
     writeAddress();
     drawTargets();
   });
-  const text = `${task}: ${metric.label} ${metric.less ? "≤" : "≥"}`;
+  const text = `${task}: ${metric.label} ${metric.better === "lower" ? "≤" : "≥"}`;
   return el("label", { for: input.id }, text, input, metric.percent ? "%" : null);
 }
 
 function drawTargets() {
   const metric = METRICS[view.y];
   if (!metric) return;
-  byId("target-note").textContent =
-    "Cost until the chosen metric first reaches the target: means over the runs that reached it.";
+  byId("target-note").textContent = metric.better === null
+    ? `Nothing states whether a higher or a lower ${metric.label} is better, so it has no targets.`
+    : "Cost until the chosen metric first reaches the target: means over the runs that reached it.";
+  byId("target-table").hidden = metric.better === null;
   const rows = REPORT.final.filter((row) => isOn(row.f)).map((row) => targetRow(row, metric));
   const complete = rows.filter((row) => row.reached === row.of);
   const cheapest = (key) => (row) => row[key] !== null && row.reached === row.of
@@ -61,7 +64,7 @@ function targetRow(row, metric) {
 // Of the run's first evaluation that reaches the target; null if there is none.
 function costsOf(run, metric, target) {
   if (target === null) return null;
-  const reaches = (value) => value !== null && (metric.less ? value <= target : value >= target);
+  const reaches = (value) => value !== null && (metric.better === "lower" ? value <= target : value >= target);
   const at = columnOf(run, metric.name).findIndex(reaches);
   if (at < 0) return null;
   const costs = Object.keys(COST_TITLES).map((name) => [name, run.columns[name]?.[at] ?? null]);

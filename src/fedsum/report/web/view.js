@@ -49,4 +49,4 @@ function resetView() {
 
 const isOn = (indices) => FACETS.every((name) => !view.off[name].has(facetOf(indices, name)));
 const labelsOn = (name) => REPORT.facets[name].filter((label) => !view.off[name].has(label));
-const isLog = (metric) => view.scale === "log" || (view.scale === "auto" && metric.less);
+const isLog = (metric) => view.scale === "log" || (view.scale === "auto" && metric.log);

@@ -1,0 +1,129 @@
+"""The evaluation of a Task: a row of metrics, and each client's loss and accuracy."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..base.checks import InputError
+from .network import Outputs
+from .partition import Partition
+from .scoring import Groups, Scores, class_labels, has_sample_losses, score
+
+if TYPE_CHECKING:
+    from .task import Task
+
+ClientScores = dict[str, NDArray[np.float64]]
+"""`loss`, and `accuracy` for class labels: one number per client, [N]"""
+_PROBED = 16
+"""samples on which `has_sample_losses` is decided"""
+
+
+def evaluate(task: "Task", x: Tensor, outputs: Outputs, per_client: bool) -> tuple[dict[str, float], ClientScores]:
+    """Metrics at x, and with `per_client` the scores of every client, with as few passes over the data as possible."""
+    train, train_targets = (
+        score(outputs(x, task.inputs), task.targets, task.loss, task.threshold, gather=_on(task, "train")),
+        task.targets,
+    )
+    row = {"train_loss": train.loss} | _own_metrics(task, "train", train, train_targets)
+    clients: ClientScores = {}
+    if task.test_data:
+        inputs, targets = task.test_data
+        pooled = task.client_test is not None and inputs is task.client_test.inputs
+        groups = None
+        if per_client:
+            groups = _client_groups(task) if pooled else _label_groups(task) if task.client_test is None else None
+        test = score(outputs(x, inputs), targets, task.loss, task.threshold, gather=_on(task, "test"), groups=groups)
+        row["test_loss"] = test.loss
+        if test.accuracy is not None:
+            row["test_accuracy"] = test.accuracy
+        row |= _own_metrics(task, "test", test, targets)
+        if groups is not None:
+            clients = _of_groups(test) if pooled else _of_labels(test, task.label_shares)
+    if per_client and not clients:
+        clients = score_clients(task, x, outputs)
+    return row, clients
+
+
+def score_clients(task: "Task", x: Tensor, outputs: Outputs) -> ClientScores:
+    """The scores of every client, in a pass of their own."""
+    if task.client_test is not None:
+        inputs, targets = task.client_test.inputs, task.client_test.targets
+        groups = _client_groups(task)
+        return _of_groups(score(outputs(x, inputs), targets, task.loss, task.threshold, groups=groups))
+    if not task.test_data:
+        accepted = "needs data to evaluate on: Task(..., test_data), or each client's own, client_test_data"
+        raise InputError("per_client", True, accepted)
+    inputs, targets = task.test_data
+    scores = score(outputs(x, inputs), targets, task.loss, task.threshold, groups=_label_groups(task))
+    return _of_labels(scores, task.label_shares)
+
+
+def label_shares(targets: Tensor, test_targets: Tensor, partition: Partition) -> NDArray[np.float64]:
+    """The share of each label in each client's training data, [N, labels], among the labels of the test set."""
+    labels, test_labels = class_labels(targets), class_labels(test_targets)
+    if labels is None or test_labels is None:
+        accepted = "needs class labels, or each client's own data: Task(..., client_test_data=...)"
+        raise InputError("per_client", True, accepted)
+    count = int(max(labels.max(), test_labels.max())) + 1
+    all_labels = labels.cpu().numpy()
+    owners = np.repeat(np.arange(partition.n), partition.sizes)
+    flat = owners * count + all_labels[np.concatenate(partition.parts)]
+    counts = np.bincount(flat, minlength=partition.n * count).reshape(partition.n, count).astype(np.float64)
+    counts[:, np.bincount(test_labels.cpu().numpy(), minlength=count) == 0] = 0.0
+    totals = counts.sum(1, keepdims=True)
+    if not totals.all():
+        accepted = "no sample of the test set has one of its labels; give client_test_data"
+        raise InputError("per_client for client", int(np.flatnonzero(totals == 0)[0]), accepted)
+    shares: NDArray[np.float64] = counts / totals
+    return shares
+
+
+def _on(task: "Task", data_set: str) -> bool:
+    return any(data_set in metric.on for metric in task.metrics.values())
+
+
+def _own_metrics(task: "Task", data_set: str, scores: Scores, targets: Tensor) -> dict[str, float]:
+    return {
+        f"{data_set}_{name}": metric.value(name, scores.outputs, targets.cpu())
+        for name, metric in task.metrics.items()
+        if data_set in metric.on and scores.outputs is not None
+    }
+
+
+def _label_groups(task: "Task") -> Groups:
+    """The test set by label."""
+    assert task.test_data is not None
+    count, labels = task.label_shares.shape[1], class_labels(task.test_data[1])
+    assert labels is not None  # as `label_shares` has checked
+    return Groups(labels, count, _sample_losses(task, *task.test_data))
+
+
+def _client_groups(task: "Task") -> Groups:
+    """The clients' own test data by client."""
+    data = task.client_test
+    assert data is not None
+    of_sample = torch.empty(len(data.targets), dtype=torch.int64)
+    for client, part in enumerate(data.partition.parts):
+        of_sample[torch.from_numpy(part)] = client
+    return Groups(of_sample.to(task.device), data.partition.n, _sample_losses(task, data.inputs, data.targets))
+
+
+def _sample_losses(task: "Task", inputs: Tensor, targets: Tensor) -> bool:
+    """Decided at the initial model of seed 0, so that a resumed run decides alike."""
+    with torch.no_grad():
+        outputs = task.model(task.init(0))(task.prepared(inputs[:_PROBED]))
+    return has_sample_losses(task.loss, outputs, targets[:_PROBED])
+
+
+def _of_groups(scores: Scores) -> ClientScores:
+    assert scores.group_loss is not None
+    clients = {"loss": scores.group_loss.numpy()}
+    return clients if scores.group_accuracy is None else clients | {"accuracy": scores.group_accuracy.numpy()}
+
+
+def _of_labels(scores: Scores, shares: NDArray[np.float64]) -> ClientScores:
+    """Means over labels, weighted by each client's shares. Labels without test samples have no weight."""
+    return {name: shares @ np.nan_to_num(values) for name, values in _of_groups(scores).items()}

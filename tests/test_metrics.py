@@ -1,0 +1,226 @@
+"""A user's own metrics: computed once on all outputs, with a direction that travels to every command."""
+
+import json
+import tomllib
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+from torch.nn import functional as F
+
+import fedsum
+from fedsum import InputError, Metric
+from fedsum.base.metrics import BETTER, LABELS, better
+from fedsum.report import final_table
+from fedsum.report.page import payload
+from fedsum.runs import directions, read_runs
+from fedsum.tasks import Task, directions_of, network_of
+
+TASK = """
+import torch
+from sklearn.metrics import roc_auc_score
+import fedsum
+
+draw = torch.Generator().manual_seed(0)
+inputs = torch.randn(200, 3, generator=draw)
+targets = (inputs[:, :1] + 0.5 * torch.randn(200, 1, generator=draw) > 0).float()
+
+
+def hospitals(stated=True):
+    auc = fedsum.Metric(lambda outputs, t: roc_auc_score(t, outputs), better="higher", on=("test", "train"))
+    metrics = {"auc": auc}
+    clients = [(inputs[i : i + 30], targets[i : i + 30]) for i in range(0, 150, 30)]
+    kind = fedsum.tasks.Task if stated else Unstated
+    loss = torch.nn.functional.binary_cross_entropy_with_logits
+    return kind(lambda: torch.nn.Linear(3, 1), loss, clients, (inputs[150:], targets[150:]), metrics=metrics)
+
+
+class Unstated(fedsum.tasks.Task):
+    better = {}
+"""
+SWEEP = """
+rounds = 20
+local_steps = 2
+eta_l = 0.3
+task = {name = "task.py:hospitals"}
+algorithm = "FedSUM"
+schedule = {name = "uniform", size = 3}
+[sweep]
+eta_l = [1e-6, 0.3]
+"""
+
+
+def binary(loss=F.binary_cross_entropy_with_logits, shape=(1,), dtype=torch.float32, **options):
+    draw = torch.Generator().manual_seed(1)
+    inputs = torch.randn(60, 4, generator=draw)
+    targets = (inputs[:, 0] > 0).to(dtype).reshape(60, *shape)
+    model = nn.Linear(4, 1) if shape else nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    nn.init.constant_(next(model.parameters()), 0.0)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = 1.0
+        list(model.parameters())[1][0] = 0.0
+    clients = [(inputs[:20], targets[:20]), (inputs[20:40], targets[20:40])]
+    return Task(model, loss, clients, (inputs[40:], targets[40:]), **options)
+
+
+def auc(outputs, targets):
+    return roc_auc_score(targets, outputs)
+
+
+def test_a_metric_is_called_once_on_all_outputs(monkeypatch):
+    monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 3)  # three samples at a time
+    seen = []
+
+    def count(outputs, targets):
+        seen.append((tuple(outputs.shape), tuple(targets.shape)))
+        return auc(outputs, targets)
+
+    task = binary(metrics={"auc": Metric(count, better="higher"), "mean": Metric(_mean, "lower", on="train")})
+    x = torch.tensor([0.3, -0.2, 0.5, 0.1, 0.0])
+    assert len(list(task._all_outputs(x, task.inputs))) > 5
+    row = task.evaluate(x)
+    assert seen == [((20, 1), (20, 1))]
+    model = task.model(x)
+    assert row["test_auc"] == auc(model(task.test_data[0]).detach(), task.test_data[1])
+    assert row["train_mean"] == pytest.approx(float(model(task.inputs).detach().mean()))
+    assert directions_of(task) == task.better == {"test_auc": "higher", "train_mean": "lower"}
+    network = network_of(task)  # as an engine with its own kernels evaluates
+    assert network.evaluate(x, network.outputs) == row
+
+
+def _mean(outputs, targets):
+    return outputs.mean()
+
+
+def test_metrics_are_refused_at_the_door():
+    with pytest.raises(InputError, match="better = 'more': 'higher' or 'lower'"):
+        Metric(auc, better="more")
+    with pytest.raises(InputError, match="on = 'validation'"):
+        Metric(auc, better="higher", on="validation")
+    with pytest.raises(InputError, match="fn = 3"):
+        Metric(3, better="higher")
+    for name in ("accuracy", "loss", "a b"):
+        with pytest.raises(InputError, match=f"metrics = '{name}': another name"):
+            binary(metrics={name: Metric(auc, better="higher")})
+    with pytest.raises(InputError, match=r"metrics\['auc'\] = 'function': fedsum.Metric"):
+        binary(metrics={"auc": auc})
+    clients = [(torch.zeros(4, 2), torch.zeros(4))]
+    with pytest.raises(InputError, match="no test_data"):
+        Task(nn.Linear(2, 1), F.mse_loss, clients, metrics={"auc": Metric(auc, better="higher")})
+    vectors = binary(metrics={"all": Metric(lambda outputs, targets: outputs, better="higher")})
+    with pytest.raises(InputError, match=r"metrics\['all'\] = 'Tensor': a function that returns one number"):
+        vectors.evaluate(vectors.init(0))
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "dtype"),
+    [
+        (F.binary_cross_entropy_with_logits, (1,), torch.float32),
+        (nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0)), (), torch.float32),
+        (lambda out, t: F.binary_cross_entropy_with_logits(out[:, 0], t.float()), (), torch.int64),
+        (lambda out, t: F.soft_margin_loss(out, 2 * t - 1), (1,), torch.float32),
+    ],
+    ids=["function", "module", "own, whole labels", "soft margin"],
+)
+def test_a_model_with_one_logit_has_an_accuracy(loss, shape, dtype):
+    if dtype is torch.int64:  # [B, 1] outputs and [B] labels: an argmax would always predict 0
+        pairs = binary()
+        whole = [(pairs.inputs[:40], pairs.targets[:40, 0].long())]
+        task = Task(pairs.model(pairs.init(0)), loss, whole, (pairs.test_data[0], pairs.test_data[1][:, 0].long()))
+    else:
+        task = binary(loss, shape, dtype)
+    assert task.evaluate(torch.tensor([1.0, 0, 0, 0, 0]))["test_accuracy"] == 1.0
+    assert task.evaluate(torch.tensor([-1.0, 0, 0, 0, 0]))["test_accuracy"] == 0.0
+    half = task.evaluate(torch.tensor([1.0, 0, 0, 0, -100.0]))["test_accuracy"]
+    assert half == pytest.approx(float((task.test_data[1] == 0).float().mean()))
+
+
+def test_probabilities_are_compared_with_a_half_and_squared_errors_are_no_accuracy():
+    def half_up(loss):
+        draw = torch.Generator().manual_seed(1)
+        inputs = torch.rand(40, 1, generator=draw)
+        data = (inputs, (inputs > 0.5).float())
+        model = nn.Linear(1, 1, bias=False)
+        return Task(model, loss, [data], data).evaluate(torch.ones(1))
+
+    assert half_up(nn.BCELoss())["test_accuracy"] == 1.0
+    assert half_up(lambda p, t: F.binary_cross_entropy(p, t))["test_accuracy"] == 1.0
+    with pytest.warns(UserWarning, match="no test_accuracy: the model has one output, and the loss does not tell"):
+        assert "test_accuracy" not in half_up(F.mse_loss)
+
+
+def test_every_label_of_a_metric_has_a_direction_or_is_progress():
+    assert set(LABELS) - set(BETTER) - {"round", "tau"} == {
+        *("server_train_loss", "server_test_accuracy"),  # as without the prefix
+        *("client_accuracy_gap", "client_loss_gap"),  # best at zero
+    }
+    assert better("server_test_accuracy", {}) == "higher"
+
+
+@pytest.fixture
+def swept(tmp_path, fedsum):
+    (tmp_path / "task.py").write_text(TASK)
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    return fedsum
+
+
+def test_the_direction_travels_to_grid_show_pack_and_report(tmp_path, swept):
+    code, out, error = swept("grid", "sweep.toml", "--by", "test_auc")
+    assert code == 0, error
+    runs = {run.folder.name: run for run in read_runs(tmp_path / "runs/sweep")}
+    values = {name: run.last["test_auc"] for name, run in runs.items()}
+    assert values["eta_l=0.3"] > 0.85 > 0.75 > values["eta_l=1e-06"]  # the two must differ
+    assert "best: eta_l=0.3, test_auc" in out
+    assert tomllib.loads((tmp_path / "runs/sweep/best.toml").read_text()) == {"eta_l": 0.3}
+    config = tomllib.loads((tmp_path / "runs/sweep/eta_l=0.3/config.toml").read_text())
+    assert config["metrics"] == {"test_auc": "higher", "train_auc": "higher"}
+    assert swept("resume", "runs/sweep")[0] == 0  # the table is no setting
+    assert "test_auc" in swept("show", "runs/sweep")[1]
+    assert swept("pack", "runs/sweep", "--out", "packed.parquet")[0] == 0
+    assert (
+        swept("grid", "sweep.toml", "--by", "test_auc", "--folder", "packed.parquet")[1].count("best: eta_l=0.3") == 1
+    )
+    packed = read_runs(tmp_path / "packed.parquet")
+    assert directions(packed) == config["metrics"]
+    metrics = {metric["name"]: metric for metric in payload(packed, "")["metrics"]}
+    assert (metrics["test_auc"]["better"], metrics["test_auc"]["log"]) == ("higher", False)
+    assert metrics["test_accuracy"]["better"] == "higher"
+    assert (metrics["train_loss"]["better"], metrics["train_loss"]["log"]) == ("lower", True)
+    assert "test_auc_last" in final_table(packed)
+    page = "<!-- fedsum table\nruns = 'packed.parquet'\nvalues = ['test_auc']\nrows = ['setting']\n-->\n<!-- end -->\n"
+    (tmp_path / "page.md").write_text(page)
+    assert swept("fill", "page.md")[0] == 0
+    text = (tmp_path / "page.md").read_text()
+    bold = [line for line in text.splitlines() if "**" in line]
+    assert len(bold) == 1
+    assert "0.3" in bold[0]
+
+
+def test_a_direction_that_nothing_states_is_asked_for(tmp_path, swept):
+    unstated = ("--set", "task.stated=false", "--folder", "unstated")
+    code, _, error = swept("grid", "sweep.toml", "--by", "test_auc", *unstated)
+    assert code == 2
+    assert "by = 'test_auc': nothing states whether higher or lower is better: add --better higher" in error
+    assert not (tmp_path / "unstated").exists()  # asked before anything was trained
+    code, out, error = swept("grid", "sweep.toml", "--by", "test_auc", "--better", "higher", *unstated)
+    assert (code, "best: eta_l=0.3" in out) == (0, True), error
+    assert "best: eta_l=1e-06" in swept("grid", "sweep.toml", "--by", "test_auc", "--better", "lower", *unstated)[1]
+    code, _, error = swept("grid", "sweep.toml", "--by", "test_loss", "--better", "higher", *unstated)
+    assert (code, "leave it out: test_loss is better if lower" in error) == (2, True)
+    code, _, error = swept("grid", "sweep.toml", "--by", "test_auc", "--better", "up", *unstated)
+    assert (code, "better = 'up': 'higher' or 'lower'" in error) == (2, True)
+    page = json.dumps(payload(read_runs(tmp_path / "unstated"), ""))
+    assert '"name": "test_auc", "label": "test auc", "percent": false, "better": null' in page
+
+
+def test_another_direction_is_refused_on_resume(tmp_path):
+    def run(direction):
+        task = binary(metrics={"auc": Metric(auc, better=direction)})
+        options = {"rounds": 2, "local_steps": 1, "eta_l": 0.1, "folder": tmp_path / "run"}
+        return fedsum.simulate(task, fedsum.FedAvg(), fedsum.Uniform(2, 1), **options)
+
+    assert "test_auc" in run("higher").metrics
+    run("higher")
+    with pytest.raises(InputError, match=r"metrics.test_auc = 'lower': the run in .* has 'higher'"):
+        run("lower")
