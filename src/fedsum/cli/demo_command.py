@@ -17,7 +17,10 @@ from .console import PROGRESS_OPTIONS, Json, err, format_metric, out, print_json
 def demo(
     name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="The demo to run.")] = "digits",
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
-    picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-demo.png"),
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", help="Image file to write; default fedsum-demo.png or fedsum-demo-quadratic.png."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare algorithms on heterogeneous clients under biased participation: a table and a figure."""
@@ -27,6 +30,7 @@ def demo(
         raise InputError("demo", name, nearest(name, DEMOS))
     chosen = DEMOS[name]
     T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
+    picture = picture or Path("fedsum-demo.png" if name == "digits" else f"fedsum-demo-{name}.png")
     check_path(picture)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[metrics]}"))
     with Progress(*columns, TimeRemainingColumn(), console=err, **PROGRESS_OPTIONS) as progress:

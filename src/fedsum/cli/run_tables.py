@@ -10,6 +10,7 @@ from ..base.metrics import LABELS
 from ..runs import Run, directions
 from ..spec import ENVIRONMENT
 from .console import err, format_metric, out
+from .mean_tables import print_means
 from .progress import SHOWN_METRICS
 
 _MAX_LENGTH = 80
@@ -69,6 +70,7 @@ def print_runs(folder: Path, runs: dict[str, Run], duration: str = "") -> None:
         seconds = f"{run.last['seconds']:.1f}" if "seconds" in run.last else "-"
         printed.add_row(name, run.state, str(run.round), *cells, seconds)
     out.print(printed)
+    print_means(runs)
     for line in _reasons(runs):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
 

@@ -12,7 +12,7 @@ from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
 from .search import SEED, Best, best, best_per_algorithm, check_direction
 from .stop_requests import Stopped
-from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
+from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
 from .tuning import Search, already_there
 
@@ -45,6 +45,7 @@ __all__ = [
     "not_begun",
     "open_runs",
     "pack",
+    "planned_names",
     "read_planned",
     "read_results",
     "read_runs",

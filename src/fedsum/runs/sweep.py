@@ -268,9 +268,14 @@ def _canonical(part: str, value: Any) -> Any:
     return {**table, "name": display_name(part, table["name"])}
 
 
+def planned_names(path: Path) -> list[str]:
+    """The names of all runs of a sweep in its order, for a folder or a packed file; empty if it is no sweep."""
+    sweeps = open_runs(path).sweeps()
+    return list(dict.fromkeys(name for sweep in sweeps for name, _, _ in _combinations(sweep)))
+
+
 def not_begun(path: Path) -> list[str]:
     """The names of a sweep's runs that have not started, for a folder or a packed file."""
-    source = open_runs(path)
-    planned = dict.fromkeys(name for sweep in source.sweeps() for name, _, _ in _combinations(sweep))
-    begun = set(source.names()) if planned else set()
+    planned = planned_names(path)
+    begun = set(open_runs(path).names()) if planned else set()
     return [name for name in planned if name not in begun]
