@@ -12,8 +12,8 @@ from torch import nn
 
 import fedsum
 
-PRAISE, BLAME = "good great lovely fine superb".split(), "bad poor awful dull broken".split()
-TOPICS = "film book phone train hotel soup chair song game lamp".split()
+PRAISE, BLAME = ["good", "great", "lovely", "fine", "superb"], ["bad", "poor", "awful", "dull", "broken"]
+TOPICS = ["film", "book", "phone", "train", "hotel", "soup", "chair", "song", "game", "lamp"]
 LENGTH = 6
 WORDS = {word: number for number, word in enumerate(["<pad>", "the", "was", "very", *TOPICS, *PRAISE, *BLAME])}
 
