@@ -24,7 +24,7 @@ def test_demo_json(fedsum, tmp_path):
     code, out, _ = fedsum("demo", "quadratic", "--rounds", 300, "--json", "--out", "picture.pdf")
     assert code == 0
     result = json.loads(out)
-    errors = {label: run["error"] for label, run in result["runs"].items()}
+    errors = {label: run["last"]["error"] for label, run in result["runs"].items()}
     family = max(errors.pop(label) for label in ("FedSUM-B", "FedSUM", "FedSUM-CR"))
     assert errors["FedAvg"] > 1e4 * family
     assert (tmp_path / "picture.pdf").read_bytes()[:4] == b"%PDF"
@@ -158,3 +158,43 @@ def test_the_installed_command_runs():
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
     assert len(json.loads(done.stdout)) == 9
+
+
+def test_version_help_and_completion(fedsum):
+    import fedsum as package
+
+    code, out, _ = fedsum("--version")
+    assert (code, out.strip()) == (0, f"fedsum {package.__version__}")
+    for arguments in (("-h",), ("run", "-h"), ("flower", "certs", "-h")):
+        code, out, _ = fedsum(*arguments)
+        assert (code, "Usage" in out) == (0, True)
+    assert "--install-completion" in fedsum("--help")[1]
+
+
+def test_the_demos_have_pictures_of_their_own(fedsum, tmp_path):
+    for name in ("digits", "quadratic"):
+        code, out, _ = fedsum("demo", name, "--rounds", 1)
+        rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+        assert (code, rows[0]) == (0, "FedSUM")  # the row that one sees first
+    assert {path.name for path in tmp_path.iterdir()} == {"fedsum-demo.png", "fedsum-demo-quadratic.png"}
+
+
+def test_show_has_the_order_of_run_and_means_over_seeds(fedsum, tmp_path):
+    text = """
+rounds = 10
+local_steps = 2
+eta_l = 0.05
+task = {name = "quadratic", n = 6, d = 3, noise = 0.1}
+schedule = {name = "Biased", group = 2}
+[sweep]
+seed = [10, 2]
+algorithm = ["FedSUM", "FedAvg"]
+"""
+    (tmp_path / "sweep.toml").write_text(text)
+    ran = json.loads(fedsum("run", "sweep.toml", "--json")[1])["runs"]
+    shown = json.loads(fedsum("show", "runs/sweep", "--json")[1])["runs"]
+    assert list(shown) == list(ran) == [f"seed={s},{a}" for s in (10, 2) for a in ("FedSUM", "FedAvg")]
+    code, out, _ = fedsum("show", "runs/sweep")
+    assert (code, "means over seeds" in out, "bold: the best algorithm" in " ".join(out.split())) == (0, True, True)
+    fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")
+    assert "means over seeds" not in fedsum("show", "one")[1]

@@ -129,7 +129,7 @@ def test_again_with_more_seeds_only_the_new_ones_run(fedsum, tmp_path):
     before = {run.folder: (run.folder / "metrics.csv").stat().st_mtime_ns for run in read_runs(tmp_path / "runs")}
     code, out, _ = fedsum(*arguments, "--seeds", 2)
     assert code == 0
-    assert len(json.loads(out)) == 4
+    assert len(json.loads(out)["runs"]) == 4
     assert all((folder / "metrics.csv").stat().st_mtime_ns == when for folder, when in before.items())
 
 

@@ -151,7 +151,7 @@ def test_report_show_and_tables_are_as_from_the_folder(sweep, fedsum, tmp_path):
     assert alike(before, after)
     folder_table, file_table = (final_table(read_runs(path)).to_dict("list") for path in (sweep, file))
     assert alike(folder_table, file_table)
-    shown, packed = (json.loads(fedsum("show", path, "--json")[1]) for path in (sweep, file))
+    shown, packed = (json.loads(fedsum("show", path, "--json")[1])["runs"] for path in (sweep, file))
     assert shown["deeper/own"]["last"]["mine"] is None
     assert alike(shown, packed)
     assert fedsum("report", file, "--out", "page.html")[0] == 0
@@ -165,7 +165,8 @@ def test_a_run_alone(sweep, fedsum, tmp_path):
     code, out, _ = fedsum("show", file)
     assert (code, "rounds done" in out, "eval_every" in out) == (0, True, True)
     shown, packed = (json.loads(fedsum("show", path, "--json")[1]) for path in (sweep / "FedSUM-Uniform-0", file))
-    assert alike(shown, packed)
+    assert list(shown["runs"]) == ["."]
+    assert alike(shown["runs"], packed["runs"])
 
 
 # The command.
@@ -221,7 +222,11 @@ def test_grid_chooses_as_from_the_folder(searched, fedsum, tmp_path, no_training
     assert not no_training
     code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", file, "--json")
     shown = json.loads(out)
-    assert alike({name: run["last"] for name, run in shown.items()}, {r.name: r.last for r in read_runs(folder)})
+    rows = {name: run["last"] for name, run in shown["runs"].items()}
+    assert alike(rows, {r.name: r.last for r in read_runs(folder)})
+    [winner] = shown["best"].values()
+    assert (winner["run"], winner["settings"], shown["by"]) == (chosen.name, chosen.settings, "error")
+    assert winner["error"] == pytest.approx(chosen.value)
 
 
 def test_reproduce_draws_and_trains_nothing(fedsum, tmp_path, no_training):

@@ -68,7 +68,7 @@ schedules = st.one_of(
     st.builds(lambda p: {"name": "independent", "p": {"name": "PerRound", "values": p}}, st.lists(shares, min_size=9)),
     st.builds(lambda group, drop: {"name": "Biased", "group": group, "drop": drop}, st.integers(1, 20), shares),
     st.builds(lambda on, off: {"name": "Markov", "on": on, "off": off}, st.floats(0, 0.9), st.floats(0, 0.9)),
-    st.builds(lambda repeat: {"name": "Explicit", "sets": [[0], []], "repeat": repeat}, st.booleans()),
+    st.builds(lambda repeat: {"name": "Explicit", "sets": [[0], []] * 5, "repeat": repeat}, st.booleans()),
 )
 options = {
     "eta_g": positive,
@@ -77,6 +77,7 @@ options = {
     "eval_every": st.integers(1, 50),
     "eval_last": st.integers(0, 50),
     "eval_model": st.sampled_from(["server", "clients"]),
+    "stop": st.sampled_from([{"metric": "train_loss", "below": 0.1}, {"metric": "test_accuracy", "patience": 3}]),
     "dtype": st.sampled_from(["float32", "float64"]),
     "precision": st.sampled_from(["fp32", "tf32"]),
     "deterministic": st.booleans(),

@@ -382,7 +382,7 @@ def test_runs_that_were_not_begun_are_told(tmp_path, fedsum, monkeypatch):
     monkeypatch.setattr(RunSpec, "parse", None)  # listing must not make runs, which might download data
     code, out, _ = fedsum("show", "here")
     assert (code, "1 of 2 runs finished" in out, "new" in out) == (0, True, True)
-    assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "new"
+    assert json.loads(fedsum("show", "here", "--json")[1])["runs"]["seed=1"]["state"] == "new"
     assert '"missing":["seed=1"]' in render(read_runs(tmp_path / "here"), "", not_begun(tmp_path / "here"))
     assert fedsum("report", "here")[0] == 0
     assert '"missing":["seed=1"]' in next(tmp_path.rglob("*.html")).read_text()
@@ -608,7 +608,7 @@ def test_show_with_a_damaged_config(text, fedsum, tmp_path):
     for folder in ("here", "here/seed=1"):
         code, out, error = fedsum("show", folder)
         assert (code, "damaged" in out, "config.toml: " in " ".join(out.split()), error) == (0, True, True, "")
-    assert json.loads(fedsum("show", "here", "--json")[1])["seed=1"]["state"] == "damaged"
+    assert json.loads(fedsum("show", "here", "--json")[1])["runs"]["seed=1"]["state"] == "damaged"
     code, _, error = fedsum("report", "here")
     assert (code, "seed=1': config.toml: " in error) == (2, True)
     code, _, error = fedsum("resume", "here/seed=1")

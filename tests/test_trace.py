@@ -1,5 +1,7 @@
 """Recorded participation: CSV and Parquet, rounds and times, and malformed files."""
 
+import gzip
+import json
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -140,7 +142,7 @@ def test_other_refusals(tmp_path):
     pd.DataFrame({"round": [0.5], "client": ["a"]}).to_parquet(tmp_path / "half.parquet")
     pd.DataFrame({"round": [0], "client": [None]}).to_parquet(tmp_path / "nobody.parquet")
     for call, message in [
-        (lambda: Trace.read(tmp_path / "none.csv"), "an existing .csv or .parquet file"),
+        (lambda: Trace.read(tmp_path / "none.csv"), "an existing file ending in .csv"),
         (lambda: Trace.read(times), "round_length = None"),
         (lambda: Trace.read(times, round_length=0), "round_length = 0"),
         (lambda: Trace.read(rounds, round_length=5), "leave it out"),
@@ -157,3 +159,54 @@ def test_other_refusals(tmp_path):
             call()
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+# Logs as people have them.
+
+
+def test_compressed_files_json_lines_and_columns_of_other_names(tmp_path):
+    lines = "ts,device,other\n0,anna,x\n10,bert,x\n70,anna,x\n130,anna,x\n"
+    (tmp_path / "log.csv").write_text(lines)
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(lines.encode()))
+    rows = [{"ts": 0, "device": "anna"}, {"ts": 10, "device": "bert"}, {"ts": 70, "device": "anna"}]
+    text = "\n".join(map(json.dumps, [*rows, {"device": "anna", "ts": 130, "more": 1}])) + "\n\n"
+    (tmp_path / "log.jsonl").write_text(text)
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    columns = {"client_column": "device", "time_column": "ts", "round_length": 60}
+    for name in ("log.csv", "log.csv.gz", "log.jsonl", "log.jsonl.gz"):
+        trace = Trace.read(tmp_path / name, **columns)
+        assert (trace.names, trace.rounds) == (("anna", "bert"), 3)
+        assert [trace.active(0, t).tolist() for t in range(3)] == [[0, 1], [0], [0]]
+    with pytest.raises(InputError, match="name others with client_column and time_column"):
+        Trace.read(tmp_path / "log.csv", round_length=60)
+    with pytest.raises(InputError, match=r"client_column = 'devise': a column of .*did you mean 'device'"):
+        Trace.read(tmp_path / "log.csv", **(columns | {"client_column": "devise"}))
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(lines.encode())[:-9])
+    (tmp_path / "bad.jsonl").write_text('{"round": 0, "client": 1}\n[1]\n')
+    (tmp_path / "worse.jsonl").write_text('{"round": 0, "client": 1}\n{"round": 0}\n')
+    for name, message in (("log.csv.gz", "a readable"), ("bad.jsonl", "line 2 = "), ("worse.jsonl", "line 2 = '0'")):
+        with pytest.raises(InputError, match=message):
+            Trace.read(tmp_path / name, **(columns if "csv" in name else {}))
+
+
+@pytest.mark.parametrize(("unit", "name"), [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds")])
+def test_milliseconds_are_detected_and_said(unit, name, tmp_path, fedsum):
+    start = 1_700_000_000
+    rows = [f"{int((start + seconds) * unit)},{client}" for seconds, client in ((0, "a"), (59, "b"), (60, "a"))]
+    (tmp_path / "log.csv").write_text("\n".join(["time,client", *rows]))
+    with pytest.warns(UserWarning, match=f"the times are {name} since 1970; round_length is in seconds"):
+        trace = Trace.read(tmp_path / "log.csv", round_length=60)
+    assert [trace.active(0, t).tolist() for t in range(trace.rounds)] == [[0, 1], [0]]
+    code, out, error = fedsum("delays", "log.csv", "--round-length", 60, "--json")
+    assert (code, json.loads(out)["rounds"], name in error) == (0, 2, True)
+
+
+def test_named_clients_that_were_never_seen(tmp_path, fedsum):
+    (tmp_path / "log.csv").write_text("round,client\n0,anna\n1,bert\n")
+    trace = Trace.read(tmp_path / "log.csv", clients=4)
+    assert trace.names == ("anna", "bert", "never seen 1", "never seen 2")
+    assert trace.active(0, 1).tolist() == [1]
+    with pytest.raises(InputError, match=r"clients = 1: .*from 2 up \(clients in the file\)"):
+        Trace.read(tmp_path / "log.csv", clients=1)
+    code, out, _ = fedsum("delays", "log.csv", "--n", 4, "--json")
+    assert (code, json.loads(out)["clients"], json.loads(out)["never_seen"]) == (0, 4, 2)

@@ -19,6 +19,7 @@ from .algorithms import (
     check,
 )
 from .base.checks import InputError
+from .compare import compare
 from .participation import (
     Biased,
     Cyclic,
@@ -40,7 +41,7 @@ from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
 from .tasks import Metric
-from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, Training
+from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, StopWhen, Training
 from .version import __version__
 
 __all__ = [
@@ -80,12 +81,14 @@ __all__ = [
     "Schedule",
     "Sine",
     "State",
+    "StopWhen",
     "TensorBoard",
     "Trace",
     "Training",
     "Uniform",
     "__version__",
     "check",
+    "compare",
     "delays",
     "pack",
     "read_runs",

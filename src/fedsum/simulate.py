@@ -21,6 +21,8 @@ from .training import (
     ProgressBar,
     Rate,
     RoundDone,
+    StopWhen,
+    refuse_mismatch,
     shows_progress,
     train,
 )
@@ -40,6 +42,7 @@ def simulate(
     eval_every: int = 10,
     eval_last: int = 0,
     eval_model: Literal["server", "clients"] | None = None,
+    stop: StopWhen | None = None,
     per_client: bool = False,
     dtype: torch.dtype = torch.float32,
     precision: Literal["fp32", "tf32"] = "fp32",
@@ -49,6 +52,7 @@ def simulate(
     checkpoint_rounds: int | None = None,
     checkpoint_seconds: float = 60.0,
     folder: str | Path | None = None,
+    extend: bool = False,
     on_round: Callable[[RoundDone], None] | None = None,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
@@ -61,6 +65,8 @@ def simulate(
       schedule: the active clients of each round; for as many clients as the task has.
       folder: the run folder, for config, metrics, log, checkpoints and final model. If it already holds a run with
         the same settings, that run is resumed.
+      extend: the run in the folder may have fewer rounds; it goes on to the new number, with the same result as a run
+        that had all rounds from the start.
       on_round: called after every round.
       observers: notified of every event of the run, in order; see `fedsum.Observer`.
       progress: draw a progress bar; default: in notebooks, and if standard output is a terminal.
@@ -73,9 +79,10 @@ def simulate(
     if folder is None:
         history = train(task, algorithm, schedule, options, all_observers)
     else:
+        refuse_mismatch(task, algorithm, schedule, options.rounds)  # before the folder is claimed for this run
         spec = RunSpec.of(task, algorithm, schedule, options)
-        history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers)
-    if history.reason:
+        history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers, extend=extend)
+    if history.diverged is not None:
         warnings.warn(history.reason, stacklevel=2)
     return history
 

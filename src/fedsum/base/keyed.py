@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     WEIGHTS = 2
     PARTITION = 3
     DROPOUT = 4
+    CURVATURE = 5
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:

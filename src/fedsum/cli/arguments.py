@@ -37,3 +37,5 @@ class ExecutionOptions:
     keep_checkpoints: bool = False
     tensorboard: bool = False
     as_json: bool = False
+    extend: bool = False
+    """runs with fewer rounds go on to the new number"""

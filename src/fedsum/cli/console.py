@@ -18,9 +18,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts inste
 PROGRESS_OPTIONS: dict[str, Any] = {"transient": True, "disable": not err.is_terminal}
 
 
-def format_metric(column: str, value: float) -> str:
-    """A metric, formatted for a table."""
-    return f"{value:.1%}" if is_percent(column) else f"{value:.2g}"
+def format_metric(column: str, value: float, sign: str = "") -> str:
+    """A metric, formatted for a table; `sign="+"` shows the sign of a difference."""
+    return f"{value:{sign}.1%}" if is_percent(column) else f"{value:{sign}.2g}"
 
 
 def print_path(label: str, path: Path) -> None:

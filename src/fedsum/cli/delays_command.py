@@ -1,6 +1,5 @@
 """fedsum delays PATTERN|FILE"""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,25 +8,28 @@ from rich.progress import track
 from rich.table import Table
 
 from .. import theory
-from ..base.checks import InputError, integer, nearest
+from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
-from ..base.registry import build, registered
-from ..participation import SCHEDULES, Schedule, Trace
+from ..participation import SCHEDULES, Trace
+from ..spec import RunSpec, TaskSpec, read_settings
+from ..tasks import Curvature, curvature
 from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
+from .schedule_argument import schedule_argument
 
-_TRACES = (".csv", ".parquet", ".pq")
-# Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
-_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975}
+_BATCH_SIZE, _LOCAL_STEPS = 128, 10
 
 
 def delays(
     pattern: Annotated[
         str,
-        typer.Argument(metavar="PATTERN|FILE", help=f"{', '.join(SCHEDULES).lower()}, or a .csv/.parquet trace."),
+        typer.Argument(
+            metavar="PATTERN|FILE",
+            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a .csv, .jsonl or .parquet trace.",
+        ),
     ],
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
-    n: Annotated[int | None, typer.Option("--n", help="N, clients (100).")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="N, clients (100); of a trace, also clients never seen.")] = None,
     size: Annotated[int | None, typer.Option(help="S, active clients per round (20).")] = None,
     p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
     on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
@@ -37,29 +39,41 @@ def delays(
     group: Annotated[int | None, typer.Option(help="biased: clients per group (11).")] = None,
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
-    local_steps: Annotated[int, typer.Option("--K", help="K, local steps, for the rates.")] = 10,
-    smoothness: Annotated[float, typer.Option("--L", help="L, smoothness, for the rates.")] = 1.0,
-    sigma: Annotated[float, typer.Option(help="Gradient noise, for the rates.")] = 0.0,
-    delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for the rates.")] = 1.0,
+    client_column: Annotated[str | None, typer.Option(help="Trace: the column of clients.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Trace: the column of times.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Estimate L of this task: a name such as digits, or a settings file (.toml)."),
+    ] = None,
+    local_steps: Annotated[int | None, typer.Option("--K", help="K, local steps, for the rates (10).")] = None,
+    smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
+    sigma: Annotated[float, typer.Option(help="Gradient noise, for Theorem 1's rates.")] = 0.0,
+    delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for Theorem 1's rates.")] = 1.0,
     picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-delays.png"),
     as_json: Json = False,
 ) -> None:
-    """Measure a participation pattern: active clients, delays, the lemmas' bounds and Theorem 1's learning rates."""
+    """Measure a participation pattern: active clients, delays, the lemmas' bounds and learning rates.
+
+    Theorem 1's rates hold for the worst case and are far too small for most tasks. The advised rates are half of the
+    stability limits for the measured participation; with --task they are for that task, otherwise in units of 1/L.
+    """
     from ..figures import check_path, participation_figure, save
-    from ..report import measure, schedule_summary
+    from ..report import measure, rate_advice, schedule_summary
 
     check_path(picture)
-
-    fields = {"n": n, "size": size, "p": p, "on": on, "off": off}
+    fields: dict[str, Any] = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
-    arguments = {name: value for name, value in fields.items() if value is not None}
-    schedule, title = _schedule(pattern, arguments, round_length)
+    fields |= {"round_length": round_length, "client_column": client_column, "time_column": time_column}
+    schedule, title = schedule_argument(pattern, fields)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
     check_seed(seed)
-    constants: dict[str, Any] = {"K": local_steps, "L": smoothness, "sigma": sigma, "Delta_f": delta_f}
+    task_K, L = _curvature(task, schedule.n, smoothness)
+    K = integer("K", task_K if local_steps is None else local_steps, low=1)
+    constants: dict[str, Any] = {"K": K, "L": L.client, "sigma": sigma, "Delta_f": delta_f}
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before the measurement
     measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
+    advice = rate_advice(measured.ages, K=K, L=L) if measured.ages.any() else {}
     raster_figure = participation_figure(
         measured.raster,
         measured.delays.gaps,
@@ -69,7 +83,8 @@ def delays(
     )
     path = save(raster_figure, picture)
     if as_json:
-        print_json({"schedule": title, **measures, "picture": str(path)})
+        estimate = {"K": K, "L": L.client, "L_mean_loss": L.mean_loss, "advice": advice}
+        print_json({"schedule": title, **measures, **estimate, "picture": str(path)})
         return
     d = measured.delays
     least_active, most_active = int(d.counts.argmin()), int(d.counts.argmax())
@@ -93,30 +108,48 @@ def delays(
     )
     table.add_row("tau_avg, measured", f"{d.avg:.4g}")
     table.add_row(
-        "Theorem 1's rates",
+        "Theorem 1's rates\n(worst case)",
         f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
-        f" (K = {local_steps}, L = {smoothness:g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
+        f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
     out.print(table)
+    if advice:
+        _print_advice(advice, K, L, estimated=task is not None, given=smoothness is not None)
     print_path("picture", path)
 
 
-def _schedule(pattern: str, arguments: dict[str, Any], round_length: float | None) -> tuple[Schedule, str]:
-    """The schedule of the command line, and its title."""
-    if Path(pattern).suffix.lower() in _TRACES:
-        for name in arguments:
-            if name != "n":
-                raise InputError(name, arguments[name], "not for a trace, which takes only n and round-length")
-        return Trace.read(pattern, round_length=round_length, clients=arguments.get("n")), pattern
-    if round_length is not None:
-        raise InputError("round-length", round_length, "only for a trace file with times")
-    registered_name = registered(SCHEDULES, pattern)
-    if registered_name is None:
-        hint = nearest(pattern.lower(), [name.lower() for name in SCHEDULES])
-        raise InputError("pattern", pattern, f"{hint}, or a trace ending in {', '.join(_TRACES)}")
-    cls: Any = SCHEDULES[registered_name]
-    field_names = [field.name for field in dataclasses.fields(cls) if field.init]
-    schedule = build(
-        "pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in field_names} | arguments
-    )
-    return schedule, repr(schedule)
+def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int, Curvature]:
+    """K and L of the task that --task names. Without it, the default K, and the L that was given, or 1."""
+    if task is None:
+        L = 1.0 if smoothness is None else real("L", smoothness, above=0)
+        return _LOCAL_STEPS, Curvature(L, L)
+    if task.endswith(".toml"):
+        spec = RunSpec.parse({key: value for key, value in read_settings(Path(task)).items() if key != "sweep"})
+        made, K = spec.task.make(), spec.options.local_steps
+        seed, batch_size = spec.options.seed, spec.options.batch_size
+    else:
+        clients = {"n": n, "d": 10} if task.lower() == "quadratic" else {"clients": n}
+        made, K, seed, batch_size = TaskSpec.parse({"name": task, **clients}).make(), _LOCAL_STEPS, 0, _BATCH_SIZE
+    with err.status("estimating the curvature of the loss"):
+        L_task = curvature(made, seed=seed, batch_size=batch_size)
+    return K, L_task if smoothness is None else L_task._replace(client=real("L", smoothness, above=0))
+
+
+def _print_advice(advice: dict[str, dict[str, float]], K: int, L: Curvature, *, estimated: bool, given: bool) -> None:
+    """The advised rates. Algorithms with the same rate share a row."""
+    unit = "" if estimated or given else "/L"
+    rows: dict[tuple[float, float], list[str]] = {}
+    for label, rates in advice.items():
+        rows.setdefault((rates["eta_l"], rates["limit"]), []).append(label)
+    table = Table(title=f"Rates to start with, eta_g = 1, K = {K}")
+    if estimated:
+        table.caption = (
+            f"L = {L.client:.3g} of a client's loss, {L.mean_loss:.3g} of the mean loss, at the initial model"
+        )
+    else:
+        table.caption = "L: curvature of the loss; --task NAME or --task FILE.toml estimates it"
+    for head in ("algorithm", "eta_l", "stable up to"):
+        table.add_column(head, justify="left" if head == "algorithm" else "right")
+    for (eta_l, limit), labels in rows.items():
+        table.add_row(", ".join(labels), f"{eta_l:.3g}{unit}", f"{limit:.3g}{unit}")
+    out.print(table)

@@ -17,7 +17,10 @@ from .console import PROGRESS_OPTIONS, Json, err, format_metric, out, print_json
 def demo(
     name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="The demo to run.")] = "digits",
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
-    picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-demo.png"),
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", help="Image file to write; default fedsum-demo.png or fedsum-demo-quadratic.png."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare algorithms on heterogeneous clients under biased participation: a table and a figure."""
@@ -27,6 +30,7 @@ def demo(
         raise InputError("demo", name, nearest(name, DEMOS))
     chosen = DEMOS[name]
     T = integer("rounds", chosen.rounds if rounds is None else rounds, low=1)
+    picture = picture or Path("fedsum-demo.png" if name == "digits" else f"fedsum-demo-{name}.png")
     check_path(picture)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[metrics]}"))
     with Progress(*columns, TimeRemainingColumn(), console=err, **PROGRESS_OPTIONS) as progress:
@@ -41,7 +45,16 @@ def demo(
         histories = chosen.run(T, on_round)
     path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
     if as_json:
-        print_json({"picture": str(path), "runs": {label: history.rows[-1] for label, history in histories.items()}})
+        runs = {
+            label: {
+                "state": "finished" if history.diverged is None else "diverged",
+                "round": history.rows[-1]["round"],
+                "reason": history.reason,
+                "last": history.rows[-1],
+            }
+            for label, history in histories.items()
+        }
+        print_json({"picture": str(path), "runs": runs})
         return
     table = Table(title=chosen.title, caption=f"after {T} rounds")
     table.add_column("algorithm")

@@ -1,7 +1,7 @@
 """fedsum grid FILE"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,8 @@ from ..runs import SEED, Best, best, best_per_algorithm, check_direction, expand
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from ..tasks import check_better, directions_of
 from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
-from .console import Json, err, format_metric, out, print_path
+from .console import Json, err, format_metric, out, print_json, print_path
+from .run_tables import runs_json
 from .running import run_planned
 
 
@@ -52,7 +53,8 @@ def grid(
     direction = None if better is None else check_better("better", better)
     if direction is None and by not in LABELS and not is_packed(folder):  # before anything is trained
         check_direction(by, directions_of(own_tasks[0].make()), direction)
-    runs = run_planned(planned, table, folder, ExecutionOptions(jobs, ray, gpus, as_json=as_json))
+    execution = ExecutionOptions(jobs, ray, gpus, as_json=as_json)
+    runs = run_planned(planned, table, folder, execution, more_json=True)
     by_algorithm = best_per_algorithm(planned, runs, by, direction)
     if overall or len(by_algorithm) == 1:
         winners: dict[str, Best | None] = {"": best(planned, runs, by, direction)}
@@ -60,6 +62,7 @@ def grid(
         winners = by_algorithm
     output_folder = open_runs(folder).output_folder
     output_folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {}
     for label, chosen in winners.items():
         head, suffix = (f"best of {label}", f"-{label}") if label else ("best", "")
         if chosen is None:
@@ -67,9 +70,13 @@ def grid(
             continue
         best_file = output_folder / f"best{suffix}.toml"
         best_file.write_text(toml_text(_included_table(chosen)))
+        algorithm = chosen.algorithm
+        found[algorithm] = {"run": chosen.name, "settings": chosen.settings, by: chosen.value, "file": str(best_file)}
         if not as_json:
             out.print(f"{head}: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
             print_path("settings", best_file)
+    if as_json:
+        print_json({**runs_json(folder, runs), "by": by, "best": found})
 
 
 def _included_table(chosen: Best) -> Table:

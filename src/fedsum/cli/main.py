@@ -1,12 +1,15 @@
 """The command `fedsum`: its subcommands and exit codes."""
 
 import sys
+from typing import Annotated
 
 import click
 import typer
 
 from ..base.checks import InputError
-from .console import err
+from ..version import __version__
+from .compare_command import compare
+from .console import err, out
 from .delays_command import delays
 from .demo_command import demo
 from .fill_command import fill
@@ -23,9 +26,12 @@ from .run_command import run
 from .running import INTERRUPTED
 from .settings_command import settings
 from .show_command import show
+from .tune_command import tune
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for command in (run, resume, show, grid, settings, reproduce, demo, delays, report, pack, fill):
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+for command in (run, resume, show, compare, grid, tune, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
@@ -35,8 +41,19 @@ flower.command("settings")(flower_settings)
 app.add_typer(flower, name="flower")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"fedsum {__version__}", highlight=False)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+]
+
+
 @app.callback()
-def fedsum() -> None:
+def fedsum(version: Version = False) -> None:
     """Federated learning when clients come and go."""
 
 

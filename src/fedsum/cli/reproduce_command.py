@@ -10,7 +10,8 @@ from ..experiments import EXPERIMENTS, experiment
 from ..runs import SEED, best, open_runs
 from ..spec import SWEEP, with_settings
 from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, Set
-from .console import Json, out, print_path
+from .console import Json, out, print_json, print_path
+from .run_tables import runs_json
 from .running import run_table
 
 _FOLDER = "Folder for the runs, or a packed file with the runs; default runs/NAME or runs/NAME-small."
@@ -47,8 +48,11 @@ def reproduce(
     if figure.get("bars"):
         drawn = drawing.draw_partitions(table, figure["title"], open_runs(folder).output_folder)
     else:
-        planned, runs = run_table(table, folder, ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json))
+        execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json)
+        planned, runs = run_table(table, folder, execution, more_json=True)
         drawn = drawing.draw(folder, figure)
+        if as_json:
+            print_json({**runs_json(folder, runs), "drawn": [str(path) for path in drawn]})
         if name == "grid" and not as_json:
             for task in table[SWEEP]["task.name"]:
                 chosen = best([run for run in planned if run.chosen["task.name"] == task], runs, "test_accuracy")

@@ -2,13 +2,15 @@
 
 from ..base.checks import InputError
 from ..runs import CONFIG, SWEEP_FILE, read_toml
-from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, RunsFolder
+from ..spec import with_settings
+from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, RunsFolder, Set
 from .console import Json
 from .running import run_table
 
 
 def resume(
     folder: RunsFolder,
+    settings: Set = None,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
@@ -16,11 +18,15 @@ def resume(
     tensorboard: Board = False,
     as_json: Json = False,
 ) -> None:
-    """Resume a run or a sweep that stopped, was interrupted or failed."""
+    """Resume a run or a sweep that stopped, was interrupted or failed.
+
+    With --set rounds=N, a finished run goes on to N rounds. It ends with the same result as a run of N rounds from the
+    start. The runs of a sweep can be extended if their checkpoints were kept with --keep.
+    """
     for name in (CONFIG, SWEEP_FILE):
         if (folder / name).exists():
-            execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json)
-            run_table(read_toml(folder / name), folder, execution)
+            execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json, extend=True)
+            run_table(with_settings(read_toml(folder / name), settings or []), folder, execution)
             return
     accepted = f"a folder with a {CONFIG} or a {SWEEP_FILE}; a packed file has no checkpoints to resume from"
     raise InputError("folder", str(folder), accepted)

@@ -1,5 +1,6 @@
 """Tables of runs, and their JSON form. `Run.read` determines the state of a run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,30 @@ from rich.table import Table as Printed
 from ..base.metrics import LABELS
 from ..runs import Run, directions
 from ..spec import ENVIRONMENT
-from .console import format_metric, out
+from .console import err, format_metric, out
+from .mean_tables import print_means
 from .progress import SHOWN_METRICS
 
 _MAX_LENGTH = 80
 
 
-def summary(run: Run) -> dict[str, Any]:
-    """State, rounds done, reason and last evaluation, for JSON."""
-    return {"state": run.state, "round": run.round, "reason": run.reason, "last": run.last}
+def runs_json(folder: Path, runs: Mapping[str, Run], *, configs: bool = False) -> dict[str, Any]:
+    """The JSON form of runs, the same for every command; a single run has the name "."."""
+    summaries = {}
+    for name, run in runs.items():
+        summary: dict[str, Any] = {"state": run.state, "round": run.round, "reason": run.reason, "last": run.last}
+        summaries[name or "."] = summary | ({"config": run.config} if configs and run.config else {})
+    return {"folder": str(folder), "runs": summaries}
+
+
+def print_warnings(runs: Mapping[str, Run]) -> None:
+    """Prints the reason of each diverged or failed run on standard error: JSON on standard output stays JSON."""
+    for line in _reasons(runs):
+        err.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _reasons(runs: Mapping[str, Run]) -> list[str]:
+    return [f"{name or run.name}: {run.state}: {run.reason}" for name, run in runs.items() if run.reason]
 
 
 def print_run(run: Run) -> None:
@@ -54,9 +70,9 @@ def print_runs(folder: Path, runs: dict[str, Run], duration: str = "") -> None:
         seconds = f"{run.last['seconds']:.1f}" if "seconds" in run.last else "-"
         printed.add_row(name, run.state, str(run.round), *cells, seconds)
     out.print(printed)
-    for name, run in runs.items():
-        if run.reason:
-            out.print(f"{name}: {run.state}: {run.reason}", soft_wrap=True, highlight=False, markup=False)
+    print_means(runs)
+    for line in _reasons(runs):
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _short(value: Any) -> str:

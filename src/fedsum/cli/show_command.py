@@ -1,9 +1,9 @@
 """fedsum show FOLDER"""
 
-from ..runs import Run, not_begun, open_runs
+from ..runs import Run, open_runs, planned_names
 from .arguments import PackedOrFolder
 from .console import Json, print_json
-from .run_tables import print_run, print_runs, summary
+from .run_tables import print_run, print_runs, print_warnings, runs_json
 
 
 def show(folder: PackedOrFolder, as_json: Json = False) -> None:
@@ -12,9 +12,10 @@ def show(folder: PackedOrFolder, as_json: Json = False) -> None:
     if list(runs) == ["."] and not as_json:
         print_run(runs["."])
         return
-    runs |= {name: Run(folder / name) for name in not_begun(folder)}
+    planned = planned_names(folder)
+    runs = {name: Run(folder / name) for name in planned} | runs  # in the order of the sweep, as `fedsum run` has them
     if as_json:
-        configs = {name: {"config": run.config} if run.config else {} for name, run in runs.items()}
-        print_json({name: summary(run) | configs[name] for name, run in runs.items()})
+        print_warnings(runs)
+        print_json(runs_json(folder, runs, configs=True))
     else:
         print_runs(folder, runs)

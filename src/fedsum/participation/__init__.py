@@ -6,7 +6,8 @@ from .explicit import Explicit
 from .independent import Biased, Independent, Sine
 from .markov import Markov
 from .schedule import Ids, Pattern, Schedule, as_ids
-from .trace import Trace
+from .trace import Trace, refuse_short
+from .trace_files import TRACE_FILES, is_trace_file
 
 SCHEDULES: dict[str, type[Schedule]] = {
     cls.__name__: cls for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov)
@@ -15,6 +16,7 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 __all__ = [
     "SCHEDULES",
+    "TRACE_FILES",
     "Biased",
     "Cyclic",
     "DelayMeter",
@@ -31,4 +33,6 @@ __all__ = [
     "Uniform",
     "as_ids",
     "delays",
+    "is_trace_file",
+    "refuse_short",
 ]

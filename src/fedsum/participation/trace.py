@@ -1,10 +1,9 @@
-"""A recorded schedule: a CSV or Parquet file of active clients per round or time."""
+"""A recorded schedule: a file of active clients per round or time."""
 
-import csv
 import html
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +13,13 @@ import numpy as np
 
 from ..base.checks import InputError, integer, real
 from .explicit import Explicit
-from .schedule import Ids, Pattern
+from .schedule import Ids, Pattern, Schedule
+from .trace_files import TraceRows
 
 _MOST_ROUNDS = 10_000_000
 _ROWS_SHOWN = 10
+_UNITS = {1e17: ("nanoseconds", 1e9), 1e14: ("microseconds", 1e6), 1e11: ("milliseconds", 1e3)}
+"""units of times since 1970, by the smallest number that is not a time of this century in the next larger unit"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +44,8 @@ class Trace:
         round_length: float | None = None,
         clients: int | Sequence[str] | None = None,
         repeat: bool = False,
+        client_column: str | None = None,
+        time_column: str | None = None,
     ) -> "Trace":
         """Reads a trace with the columns `round,client`, or `time,client` together with a round length.
 
@@ -49,18 +53,22 @@ class Trace:
         with several times within a round counts once. Client names may be any text. Other columns are ignored.
 
         Args:
-          path: a .csv or .parquet file.
-          round_length: length of a round, in the unit of `time` (seconds for dates).
+          path: a .csv, .jsonl or .parquet file; the first two may be compressed, as in .csv.gz.
+          round_length: length of a round, in the unit of `time` (seconds for dates). Numbers that can only be
+            milliseconds since 1970, or a smaller unit, are converted to seconds, with a warning.
           clients: all N clients, including clients that are not in the file: their names in the order of their ids,
-            or N for the names 0 to N-1. Default: the names in the file, sorted (by number if all are whole
-            numbers).
+            or N. If the names in the file are whole numbers, N stands for the names 0 to N-1; otherwise the file's
+            clients come first, and the others were never seen. Default: the names in the file, sorted (by number if
+            all are whole numbers).
           repeat: start over after the last recorded round. Otherwise a round after it is an error.
+          client_column: the name of the column with clients, if it is not `client`.
+          time_column: the name of the column with times, if it is not `time`.
         """
         path = Path(path)
-        rows = _Rows(path)
+        rows = TraceRows(path, client_column, time_column)
         if rows.clock == "time":
             if round_length is None:
-                raise InputError("round_length", None, f"a number: {path} has a column 'time'")
+                raise InputError("round_length", None, f"a number: {path} has a column of times")
             length = real("round_length", round_length, above=0)
         elif round_length is not None:
             raise InputError("round_length", round_length, f"leave it out: {path} has a column 'round'")
@@ -75,6 +83,8 @@ class Trace:
         if not times:
             raise InputError("trace", str(path), "at least one line after the header")
 
+        if rows.clock == "time":
+            times = _seconds(path, times)
         names = _names(clients_seen, clients)
         id_of = {name: i for i, name in enumerate(names)}
         start = min(times)
@@ -95,6 +105,7 @@ class Trace:
             np.array(sorted(sets[t]), dtype=np.int64) if t in sets else no_clients for t in range(max(sets) + 1)
         ]
         source = {"path": str(path.resolve()), "round_length": round_length, "clients": clients, "repeat": repeat}
+        source |= {"client_column": client_column, "time_column": time_column}
         return cls(names=names, recorded=Explicit(len(names), recorded, repeat), source=source)
 
     @property
@@ -125,59 +136,12 @@ class Trace:
         return f"<p>{self!r}</p><table><tr><th>client</th><th>active rounds</th></tr>{cells}</table>"
 
 
-class _Rows:
-    """The rows of a file as (place in the file, round or time, client); `clock` is the column "round" or "time"."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise InputError("trace", str(path), "an existing .csv or .parquet file")
-        self.parquet = path.suffix.lower() in (".parquet", ".pq")
-        if self.parquet:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            try:
-                self._table = pq.read_table(path)
-            except (pa.ArrowException, OSError) as error:
-                reason = str(error).splitlines()[0]
-                raise InputError("trace", str(path), f"a readable Parquet file ({reason})") from None
-            header = list(self._table.column_names)
-        else:
-            try:
-                text = path.read_text(encoding="utf-8-sig")
-                self._csv = csv.reader(io.StringIO(text, newline=""), strict=True)
-                header = [name.strip() for name in next(self._csv, [])]
-            except (UnicodeDecodeError, OSError, csv.Error) as error:
-                raise InputError("trace", str(path), f"a readable UTF-8 CSV file ({error})") from None
-        clocks = [name for name in ("round", "time") if name in header]
-        if "client" not in header or len(clocks) != 1:
-            raise InputError(
-                f"header of {path}", ",".join(header), "the columns round,client or time,client are needed"
-            )
-        self.clock = clocks[0]
-        self._columns = header.index(self.clock), header.index("client")
-
-    def __iter__(self) -> Iterator[tuple[str, Any, Any]]:
-        clock_column, client_column = self._columns
-        if self.parquet:
-            columns = self._table.column(clock_column).to_pylist(), self._table.column(client_column).to_pylist()
-            for number, (time, client) in enumerate(zip(*columns, strict=True), start=1):
-                yield f"{self.path} row {number}", time, client
-            return
-        while True:
-            place = f"{self.path} line {self._csv.line_num + 1}"
-            try:
-                row = next(self._csv, None)
-            except csv.Error as error:
-                raise InputError(place, "?", f"not a CSV line ({error})") from None
-            if row is None:
-                return
-            if not row:
-                continue
-            if len(row) <= max(clock_column, client_column):
-                raise InputError(place, ",".join(row), f"needs the columns {self.clock} and client")
-            yield place, row[clock_column].strip(), row[client_column].strip()
+def refuse_short(schedule: Schedule, rounds: int) -> None:
+    """Refuses a recorded schedule that has fewer rounds than a run and does not start over."""
+    recorded = schedule.recorded if isinstance(schedule, Trace) else schedule
+    if isinstance(recorded, Explicit) and not recorded.repeat and recorded.rounds < rounds:
+        accepted = f"the schedule has {recorded.rounds} rounds; use at most that many, or repeat = true to start over"
+        raise InputError("rounds", rounds, accepted)
 
 
 def _round(place: str, value: Any) -> int:
@@ -226,9 +190,20 @@ def _names(clients_seen: list[str], clients: int | Sequence[str] | None) -> tupl
         if not names or len(set(names)) < len(names):
             raise InputError("clients", list(names), "distinct names, at least one")
         return names
-    if clients is not None:
-        return tuple(str(i) for i in range(integer("clients", clients, low=1)))
     distinct = set(clients_seen)
-    if all(name.isdecimal() and name.isascii() for name in distinct):
-        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
-    return tuple(sorted(distinct))
+    numbered = all(name.isdecimal() and name.isascii() for name in distinct)
+    if clients is not None and numbered:
+        return tuple(str(i) for i in range(integer("clients", clients, low=1)))
+    if clients is not None:
+        never_seen = integer("clients", clients, low=len(distinct), high_name="clients in the file") - len(distinct)
+        return (*sorted(distinct), *(f"never seen {number + 1}" for number in range(never_seen)))
+    return tuple(sorted(distinct, key=lambda name: (int(name), name))) if numbered else tuple(sorted(distinct))
+
+
+def _seconds(path: Path, times: list[float]) -> list[float]:
+    """Times in seconds, if they can only be times since 1970 in a smaller unit; otherwise unchanged."""
+    for smallest, (unit, per_second) in _UNITS.items():
+        if min(times) >= smallest:
+            warnings.warn(f"{path}: the times are {unit} since 1970; round_length is in seconds", stacklevel=3)
+            return [time / per_second for time in times]
+    return times

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import theory
-from ..participation import DelayMeter, Delays, Pattern, Schedule
+from ..participation import DelayMeter, Delays, Ids, Pattern, Schedule
 
 _MOST_CELLS = 500, 1000
 
@@ -25,6 +25,8 @@ class Measured:
     delays: Delays
     raster: NDArray[np.float64]
     """per cell, the share of its (client, round) pairs that were active; clients down, rounds across"""
+    ages: NDArray[np.float64]
+    """the share of gradients in the server's sum that are 0, 1, ... rounds old, over all rounds"""
     active: NDArray[np.int64]
     """|S_t|, the number of active clients, per round"""
 
@@ -47,11 +49,14 @@ def measure(
       most_cells: the most rows and columns of the raster.
     """
     meter = DelayMeter(schedule.n)
-    sets = []
+    sets, lengths = [], []
     for t in rounds:
-        sets.append(schedule.active(seed, t))
-        meter.update(sets[-1])
+        ids = schedule.active(seed, t)
+        sets.append(ids)
+        lengths.append(t - meter.last[ids][meter.last[ids] >= 0])
+        meter.update(ids)
     delays, T = meter.result(), len(sets)
+    lengths.append(T - delays.last[delays.last >= 0])
     height, width = min(schedule.n, most_cells[0]), min(T, most_cells[1])
     active_pairs, pairs = np.zeros((height, width)), np.zeros((height, width))
     row_of = np.arange(schedule.n) * height // schedule.n
@@ -60,7 +65,14 @@ def measure(
         column = t * width // T
         active_pairs[:, column] += np.bincount(row_of[ids], minlength=height)
         pairs[:, column] += clients_in_row
-    return Measured(schedule.describe(T), T, delays, active_pairs / pairs, np.array([len(ids) for ids in sets]))
+    sizes = np.array([len(ids) for ids in sets])
+    return Measured(schedule.describe(T), T, delays, active_pairs / pairs, _ages(np.concatenate(lengths), T), sizes)
+
+
+def _ages(lengths: Ids, rounds: int) -> NDArray[np.float64]:
+    """The shares of ages. A gradient that is replaced after n rounds has the ages 0 to n - 1, once each."""
+    longer: NDArray[np.float64] = np.bincount(lengths, minlength=rounds + 1)[::-1].cumsum()[::-1][1:].astype(np.float64)
+    return longer / max(1.0, float(longer.sum()))
 
 
 def schedule_summary(

@@ -12,8 +12,9 @@ from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
 from .search import SEED, Best, best, best_per_algorithm, check_direction
 from .stop_requests import Stopped
-from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, refuse_another, run_all
+from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
+from .tuning import Search, already_there
 
 __all__ = [
     "CHECKPOINT",
@@ -29,8 +30,10 @@ __all__ = [
     "RayPool",
     "Run",
     "RunFolder",
+    "Search",
     "Stopped",
     "TensorBoard",
+    "already_there",
     "best",
     "best_per_algorithm",
     "check_direction",
@@ -42,6 +45,7 @@ __all__ = [
     "not_begun",
     "open_runs",
     "pack",
+    "planned_names",
     "read_planned",
     "read_results",
     "read_runs",

@@ -1,7 +1,7 @@
 """Checkpoints: the whole state of a run in one file."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..algorithms import Traffic
 from ..base.files import flush, written_whole
+from ..base.toml_values import Table
 from ..engine import FrozenBank, StateBank
 from ..participation import DelayMeter
 from ..training import RunState
@@ -18,14 +19,14 @@ from . import tensorfile
 from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
-_FORMAT = "fedsum checkpoint 2"
+_FORMAT = "fedsum checkpoint 3"
 _ROWS_PER_CHUNK = 64
 
 
 class Snapshot:
     """A frozen copy of a run's state, to be written while the run continues."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunState, settings: Table) -> None:
         self.round = state.done
         self._banks = {"clients": state.clients.freeze(), "memory": state.memory.freeze()}
         # Copied, because an algorithm may change its tensors in place. The server state is small.
@@ -35,6 +36,7 @@ class Snapshot:
         self._metadata = {
             "format": _FORMAT,
             "round": str(self.round),
+            "settings": json.dumps(settings),
             "clock": json.dumps({"training": state.training_seconds, "evaluation": state.evaluation_seconds}),
             "sent": json.dumps({"vectors": state.sent.vectors, "bytes": state.sent.bytes}),
         }
@@ -69,8 +71,11 @@ def _bank_entries(kind: str, bank: FrozenBank) -> Iterator[tuple[str, Entry]]:
         yield f"{kind}.{name}", Entry(like.dtype, (count, *like.shape), bank.read(name))
 
 
-def load(path: Path, state: RunState) -> None:
-    """Loads a checkpoint into the initial state of a run. Raises a ValueError if the checkpoint cannot be used."""
+def load(path: Path, state: RunState, check_settings: Callable[[Table], None]) -> None:
+    """Loads a checkpoint into the initial state of a run. Raises a ValueError if the checkpoint cannot be used.
+
+    `check_settings` is called with the settings of the run that wrote it, before anything is loaded.
+    """
     from safetensors import SafetensorError, safe_open
 
     tensorfile.verify(path)
@@ -79,6 +84,7 @@ def load(path: Path, state: RunState) -> None:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
                 raise ValueError(f"its format is {metadata.get('format')!r}, not {_FORMAT!r}")
+            check_settings(json.loads(metadata["settings"]))
             state.server = {name: _read_like(file, f"server.{name}", value) for name, value in state.server.items()}
             for kind, bank in (("clients", state.clients), ("memory", state.memory)):
                 _load_bank(file, kind, bank)

@@ -34,20 +34,32 @@ def train_in_folder(
     folder: str | Path,
     spec: RunSpec,
     observers: Sequence[Observer] = (),
+    *,
+    extend: bool = False,
 ) -> History:
-    """`train`, recorded in a folder. Resumes from the folder's checkpoint if there is one."""
-    refuse_mismatch(task, schedule)  # before the folder is claimed for this run
-    with recorded(folder, spec, options.torch_device(), directions_of(task)) as recorder:
+    """`train`, recorded in a folder. Resumes from the folder's checkpoint if there is one.
+
+    With `extend`, the run in the folder may have fewer rounds, and goes on to the new number.
+    """
+    with recorded(folder, spec, options.torch_device(), directions_of(task), extend=extend) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 
 
-def execute(spec: RunSpec, folder: Path, *, engine: str | None = None, observers: Sequence[Observer] = ()) -> History:
-    """Starts the run of a spec in a folder, or resumes it."""
+def execute(
+    spec: RunSpec,
+    folder: Path,
+    *,
+    engine: str | None = None,
+    observers: Sequence[Observer] = (),
+    extend: bool = False,
+) -> History:
+    """Starts the run of a spec in a folder, resumes it, or extends it."""
     task = _task(spec)
     spec = spec.with_clients(task.n)
     options = replace(spec.options, engine=engine or spec.options.engine)
     schedule = spec.schedule.make(task.n)
-    return train_in_folder(task, spec.algorithm, schedule, options, folder, spec, observers)
+    refuse_mismatch(task, spec.algorithm, schedule, options.rounds)  # before the folder is claimed for this run
+    return train_in_folder(task, spec.algorithm, schedule, options, folder, spec, observers, extend=extend)
 
 
 def execute_quietly(
@@ -57,6 +69,7 @@ def execute_quietly(
     shared: bool,
     keep_checkpoint: bool,
     tensorboard: bool,
+    extend: bool = False,
     working_folder: Path | None = None,
 ) -> Run:
     """`execute` for a worker process. Never raises: the returned run has the state and the reason of a failure.
@@ -68,6 +81,7 @@ def execute_quietly(
         bit-identical results.
       keep_checkpoint: keep the checkpoint of a finished run.
       tensorboard: also write TensorBoard files.
+      extend: the run in the folder may have fewer rounds.
       working_folder: the caller's, for relative paths; the workers of a cluster start in another folder.
     """
     torch.set_num_threads(1)
@@ -77,7 +91,7 @@ def execute_quietly(
         spec = RunSpec.parse(table)
         one_process = shared and spec.options.engine == "auto" and spec.options.torch_device().type == "cpu"
         observers = [TensorBoard(folder)] if tensorboard else []
-        execute(spec, folder, engine="loop" if one_process else None, observers=observers)
+        execute(spec, folder, engine="loop" if one_process else None, observers=observers, extend=extend)
     except KeyboardInterrupt:
         pass
     except Exception as error:

@@ -10,13 +10,15 @@ import torch
 
 from ..base.checks import InputError
 from ..base.metrics import Better
+from ..base.toml_values import Table
 from ..spec import METRIC_DIRECTIONS, RunSpec
+from ..tasks import directions_of
 from ..training import History, Observer, RoundDone, RunState, Training
 from . import checkpoint
 from .checkpoint import Snapshot
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
 from .run_reader import Run
-from .run_writer import RunFolder
+from .run_writer import RunFolder, refuse_difference
 from .stop_requests import Stopped, StopRequest, stop_requests
 
 _STATUS_EVERY = 1.0
@@ -27,16 +29,18 @@ _PAUSES_BETWEEN = 20
 
 @contextmanager
 def recorded(
-    path: str | Path, spec: RunSpec, device: torch.device, better: Mapping[str, Better]
+    path: str | Path, spec: RunSpec, device: torch.device, better: Mapping[str, Better], *, extend: bool = False
 ) -> Iterator["Recorder"]:
     """Yields the observer that records a run in its folder. If an exception ends the run, the status says why.
 
-    `better` has the directions of the task's own metrics.
+    `better` has the directions of the task's own metrics. With `extend`, the run in the folder may have fewer rounds.
     """
     config = spec.dump() | ({METRIC_DIRECTIONS: dict(better)} if better else {})
     with closing(RunFolder(path)) as folder, stop_requests() as request:
-        folder.claim(config, device)
-        recorder = Recorder(folder, request)
+        if extend:
+            refuse_without_checkpoint(folder.path)  # before its config has more rounds
+        folder.claim(config, device, extend=extend)
+        recorder = Recorder(folder, config, request)
         try:
             yield recorder
         except KeyboardInterrupt as stop:
@@ -49,11 +53,21 @@ def recorded(
             recorder.wait()
 
 
+def refuse_without_checkpoint(folder: Path) -> None:
+    """Refuses to go on with a finished run whose checkpoint was deleted."""
+    if Run.read(folder).state == "finished" and not (folder / CHECKPOINT).exists():
+        accepted = (
+            "this run is finished and has no checkpoint: read its metrics.csv, or delete the run to repeat it"
+            " (a sweep keeps checkpoints with --keep)"
+        )
+        raise InputError("folder", str(folder), accepted)
+
+
 class Recorder(Observer):
     """Appends metrics to the folder, updates its status and writes checkpoints in the background."""
 
-    def __init__(self, folder: RunFolder, request: StopRequest) -> None:
-        self.folder, self._request = folder, request
+    def __init__(self, folder: RunFolder, config: Table, request: StopRequest) -> None:
+        self.folder, self._config, self._request = folder, config, request
         self._done, self._rounds, self._has_result = 0, 0, False
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
@@ -64,12 +78,11 @@ class Recorder(Observer):
         """Loads the newest valid checkpoint, if there is one."""
         path, self._rounds = self.folder.path, run.options.rounds
         self._has_result = Run.read(path).state == "finished"
-        if self._has_result and not (path / CHECKPOINT).exists():
-            accepted = (
-                "this run is finished and has no checkpoint: read its metrics.csv, or delete the run to repeat it"
-            )
-            raise InputError("folder", str(path), accepted)
-        self._load(run.state)
+        refuse_without_checkpoint(path)
+        self._load(run)
+        rule, rows = run.options.stop, run.state.rows
+        stopped = bool(rule and rule.reason(rows, directions_of(run.task)))
+        self._has_result &= run.state.done == self._rounds or stopped
         self._done = self._saved_round = run.state.done
         if not self._has_result:
             self.folder.set_status("running", run.state.done)
@@ -95,6 +108,8 @@ class Recorder(Observer):
         self.folder.save_model(history.model())
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
+        if history.reason:
+            self.folder.log(history.reason)
         self.folder.set_status("finished", run.state.done, history.reason)
         self._has_result = True
 
@@ -136,7 +151,7 @@ class Recorder(Observer):
                 raise Stopped(f"stopped after round {state.done}, which diverged: no new checkpoint was written")
             return
         began = time.monotonic()
-        snapshot = Snapshot(state)
+        snapshot = Snapshot(state, self._config)
         self._pause = time.monotonic() - began
         self._saved_round, self._saved_at = state.done, time.monotonic()
         self._writer = threading.Thread(target=self._write, args=(snapshot,), name="fedsum-checkpoint")
@@ -172,15 +187,17 @@ class Recorder(Observer):
             f" intact: free disk space, then resume with: fedsum resume {self.folder.path}"
         ) from error
 
-    def _load(self, state: RunState) -> None:
+    def _load(self, run: Training) -> None:
         """Loads the newest valid checkpoint into `state`, if there is one, and truncates the metrics to its round."""
-        folder = self.folder.path
+        folder, state, options = self.folder.path, run.state, run.options
         newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT
         for path in (newest, previous):
             if not path.exists():
                 continue
             try:
-                checkpoint.load(path, state)
+                checkpoint.load(path, state, self._refuse_edited)
+            except InputError:
+                raise
             except ValueError as error:
                 self.folder.log(f"{path.name} cannot be used: {error}")
                 if path == previous or not previous.exists():
@@ -191,4 +208,22 @@ class Recorder(Observer):
                 continue
             self.folder.log(f"resumed after round {state.done} from {path.name}")
             break
+        # A run that is extended has evaluations near its former end that the longer run does not have.
+        state.rows = [row for row in state.rows if options.evaluates(int(row["round"]))]
+        _refuse_missed_stop(run)
         self.folder.rewrite_metrics(state.rows)
+
+    def _refuse_edited(self, settings: Table) -> None:
+        """Refuses a config that was edited by hand: the checkpoint has the settings of the rounds done."""
+        refuse_difference(settings, self._config, self.folder.path, extend=True)
+
+
+def _refuse_missed_stop(run: Training) -> None:
+    """Refuses an extension if a longer run would have stopped before the former last round.
+
+    The evaluations of `eval_last` can delay a stop by `patience`; the longer run does not have them.
+    """
+    rule, rows = run.options.stop, run.state.rows
+    for end in range(1, len(rows)):
+        if rule and (reason := rule.reason(rows[:end], directions_of(run.task))):
+            raise InputError("stop", rule.dump(), f"with {run.options.rounds} rounds this run has {reason}")

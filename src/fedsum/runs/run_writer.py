@@ -69,7 +69,15 @@ class RunFolder:
 
     # The config.
 
-    def claim(self, config: Table, device: torch.device, free: Sequence[str] = (), more: Table | None = None) -> None:
+    def claim(
+        self,
+        config: Table,
+        device: torch.device,
+        free: Sequence[str] = (),
+        more: Table | None = None,
+        *,
+        extend: bool = False,
+    ) -> None:
         """Starts a run with this config in the folder, or checks that the folder's run has the same config.
 
         Args:
@@ -78,18 +86,19 @@ class RunFolder:
           free: settings that may change when the run is resumed, as for `first_difference`; their new values are
             recorded.
           more: further entries of the environment.
+          extend: whether `rounds` may grow.
         """
         path, current = self.path / CONFIG, environment(device) | (more or {})
         if path.exists():
             recorded = read_toml(path)
-            refuse_difference(recorded, config, self.path, free)
+            refuse_difference(recorded, config, self.path, free, extend=extend)
             _refuse_other_directions(recorded, config, self.path)
             original = recorded.get(ENVIRONMENT, {})
             differing = [k for k in LOGGED_CHANGES if k in current and original.get(k) != current[k]]
             if differing:
                 changes = ", ".join(f"{k} {original.get(k)} -> {current[k]}" for k in differing)
                 self.log(f"resumed in another environment; results may not be bit-identical: {changes}")
-            if not free or recorded == {**config, ENVIRONMENT: original}:
+            if not (free or extend) or recorded == {**config, ENVIRONMENT: original}:
                 return
             current = original  # the config records the environment in which the run began
         else:
@@ -183,9 +192,16 @@ def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> No
             raise InputError(f"{METRIC_DIRECTIONS}.{name}", better, accepted)
 
 
-def refuse_difference(recorded: Table, config: Table, folder: Path, free: Sequence[str] = ()) -> None:
-    """Raises an InputError that names the first setting in which two configs differ."""
-    if difference := first_difference(recorded, config, free):
+def refuse_difference(
+    recorded: Table, config: Table, folder: Path, free: Sequence[str] = (), *, extend: bool = False
+) -> None:
+    """Raises an InputError that names the first setting in which two configs differ; with `extend`, rounds may grow."""
+    before, rounds = recorded.get("rounds", 0), config.get("rounds", 0)
+    if extend and rounds < before:
+        accepted = f"the run in {folder} has {before} rounds; it can only become longer"
+        raise InputError("rounds", rounds, accepted)
+    if difference := first_difference(recorded, config, (*free, "rounds") if extend else free):
         key, recorded_value, value = difference
-        accepted = f"the run in {folder} has {short(recorded_value)}; use that value, or another folder"
-        raise InputError(key, value, accepted)
+        longer = f"extend it with: fedsum resume {folder} --set rounds={rounds}" if rounds > before else ""
+        way_out = longer if key == "rounds" and longer else "use that value, or another folder"
+        raise InputError(key, value, f"the run in {folder} has {short(recorded_value)}; {way_out}")

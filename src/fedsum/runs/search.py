@@ -23,6 +23,8 @@ SEED = "seed"
 class Best:
     """The best settings of a sweep."""
 
+    algorithm: str
+    """its label"""
     name: str
     """the name of the runs with these settings, without the seed"""
     settings: dict[str, Any]
@@ -92,7 +94,7 @@ def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: st
     first = groups[winner][0]
     seed = f"{SEED}={first.chosen.get(SEED)}"
     name = ",".join(part for part in first.name.split(",") if part != seed)
-    return Best(name, _without_seed(first.chosen), first.table, values[winner])
+    return Best(first.spec.algorithm.label, name, _without_seed(first.chosen), first.table, values[winner])
 
 
 def _without_seed(chosen: Mapping[str, Any]) -> dict[str, Any]:

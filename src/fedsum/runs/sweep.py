@@ -27,6 +27,7 @@ from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
 from .layout import CONFIG
 from .pools import Pool
+from .recorder import refuse_without_checkpoint
 from .run_reader import OVER, Run
 from .run_source import open_runs
 from .run_writer import read_toml, refuse_difference
@@ -65,6 +66,7 @@ def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, 
     if not isinstance(axes, Mapping):
         raise InputError(SWEEP, axes, "a table of settings, each with a list of values")
     keys = [name for key in axes for name in _names(key)]
+    _refuse_swept_twice(keys)
     choices = [_axis(key, values, keys) for key, values in axes.items()]
     runs: dict[str, tuple[str, Table, dict[str, Any]]] = {}
     for combination in itertools.product(*choices):
@@ -78,6 +80,18 @@ def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, 
             raise InputError(SWEEP, name, "the same values twice")
         runs[name] = name, run_table, chosen
     return list(runs.values())
+
+
+def _refuse_swept_twice(keys: Sequence[str]) -> None:
+    """Refuses a setting with two lists of values, as an included file and the file itself may give it.
+
+    A table may be followed by one of its fields. A field followed by its table would be overwritten.
+    """
+    for place, key in enumerate(keys):
+        for earlier in keys[:place]:
+            if earlier == key or earlier.startswith(f"{key}."):
+                accepted = f"is swept twice: by {earlier!r} before it; remove one of them, here or in an included file"
+                raise InputError(f"{SWEEP}.{key}", key, accepted)
 
 
 def _names(key: str) -> list[str]:
@@ -126,6 +140,7 @@ def run_all(
     *,
     keep_checkpoints: bool = False,
     tensorboard: bool = False,
+    extend: bool = False,
     on_look: Callable[[Mapping[str, Run]], None] | None = None,
 ) -> dict[str, Run]:
     """Executes the runs without a result, and returns all runs by name.
@@ -135,14 +150,15 @@ def run_all(
       pool: the workers.
       keep_checkpoints: keep the checkpoints of finished runs.
       tensorboard: also write TensorBoard files.
+      extend: runs with fewer rounds go on to the new number.
       on_look: called every half second with all runs by name.
     """
-    current = read_planned(runs)
+    current = read_planned(runs, extend=extend)
     by_name = {run.name: run for run in runs}
-    waiting = deque(run.name for run in runs if current[run.name].state not in OVER)
+    waiting = deque(run.name for run in runs if not _is_over(run, current[run.name]))
     running: dict[Future[Run], str] = {}
     attempts: Counter[str] = Counter()
-    options = {"shared": pool.shared, "keep_checkpoint": keep_checkpoints, "tensorboard": tensorboard}
+    options = {"shared": pool.shared, "keep_checkpoint": keep_checkpoints, "tensorboard": tensorboard, "extend": extend}
     with pool, stop_requests() as request:
         while running or (waiting and not request.requested):
             while waiting and len(running) < pool.width and not request.requested:
@@ -171,24 +187,37 @@ def run_all(
     return current
 
 
-def read_planned(runs: Sequence[PlannedRun]) -> dict[str, Run]:
-    """Reads the folders of all runs, by name; refuses a folder with other settings."""
-    return {run.name: _read_one(run) for run in runs}
+def read_planned(runs: Sequence[PlannedRun], *, extend: bool = False) -> dict[str, Run]:
+    """Reads the folders of all runs, by name; refuses a folder with other settings.
+
+    With `extend`, a run may have fewer rounds. It needs a checkpoint to go on from.
+    """
+    return {run.name: _read_one(run, extend) for run in runs}
 
 
-def _read_one(planned: PlannedRun) -> Run:
+def _read_one(planned: PlannedRun, extend: bool) -> Run:
     """Reads the folder of a run, without the reason of an earlier failure."""
     if (planned.folder / CONFIG).exists():
-        _refuse_other_settings(planned, read_toml(planned.folder / CONFIG))
-    return replace(Run.read(planned.folder), reason="")
+        _refuse_other_settings(planned, read_toml(planned.folder / CONFIG), extend)
+    run = Run.read(planned.folder)
+    if extend and not _is_over(planned, run):
+        refuse_without_checkpoint(planned.folder)
+    return run if run.state in OVER else replace(run, reason="")
 
 
-def _refuse_other_settings(planned: PlannedRun, recorded: Table) -> None:
+def _is_over(planned: PlannedRun, run: Run) -> bool:
+    """Whether a run has its result; a finished run with fewer rounds is not over."""
+    return run.state in OVER and not (
+        run.state == "finished" and run.config.get("rounds", 0) < planned.spec.options.rounds
+    )
+
+
+def _refuse_other_settings(planned: PlannedRun, recorded: Table, extend: bool = False) -> None:
     spec, schedule = planned.spec, recorded.get("schedule")
     n = schedule.get("n") if isinstance(schedule, dict) else None
     if spec.schedule.n is None and n is not None:
         spec = spec.with_clients(n)
-    refuse_difference(recorded, spec.dump(), planned.folder)
+    refuse_difference(recorded, spec.dump(), planned.folder, extend=extend)
 
 
 def read_results(runs: Sequence[PlannedRun], table: Mapping[str, Any], path: Path) -> dict[str, Run]:
@@ -209,14 +238,17 @@ def read_results(runs: Sequence[PlannedRun], table: Mapping[str, Any], path: Pat
     if missing:
         reason = f"{len(missing)} of {len(runs)} runs have no result in it, first {missing[0]}"
         raise InputError("folder", str(path), f"{reason}; give a folder to run them in")
-    return {name: replace(run, reason="") for name, run in current.items()}
+    return current
 
 
-def refuse_another(table: Mapping[str, Any], path: Path) -> None:
-    """Refuses the folder of another sweep, because figures would show both; a sweep may get more values."""
+def refuse_another(table: Mapping[str, Any], path: Path, free: Sequence[str] = ()) -> None:
+    """Refuses the folder of another sweep, because figures would show both; a sweep may get more values.
+
+    Settings in `free` may differ.
+    """
     for recorded in open_runs(path).sweeps():
         recorded_settings, settings = (
-            {key: _canonical(key, value) for key, value in sweep.items() if key not in (*RESULT_NEUTRAL, SWEEP)}
+            {key: _canonical(key, value) for key, value in sweep.items() if key not in (*RESULT_NEUTRAL, SWEEP, *free)}
             for sweep in (recorded, table)
         )
         for key in [*settings, *recorded_settings]:
@@ -236,9 +268,14 @@ def _canonical(part: str, value: Any) -> Any:
     return {**table, "name": display_name(part, table["name"])}
 
 
+def planned_names(path: Path) -> list[str]:
+    """The names of all runs of a sweep in its order, for a folder or a packed file; empty if it is no sweep."""
+    sweeps = open_runs(path).sweeps()
+    return list(dict.fromkeys(name for sweep in sweeps for name, _, _ in _combinations(sweep)))
+
+
 def not_begun(path: Path) -> list[str]:
     """The names of a sweep's runs that have not started, for a folder or a packed file."""
-    source = open_runs(path)
-    planned = dict.fromkeys(name for sweep in source.sweeps() for name, _, _ in _combinations(sweep))
-    begun = set(source.names()) if planned else set()
+    planned = planned_names(path)
+    begun = set(open_runs(path).names()) if planned else set()
     return [name for name in planned if name not in begun]

@@ -48,6 +48,8 @@ def _from_file(path: Path) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise ImportError(f"no file {path}")
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))  # as `python file.py` does: the file may import its neighbours
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

@@ -61,6 +61,7 @@ class RunSpec:
         options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, *_RECORDED)})
         task = TaskSpec.parse(table["task"])
         schedule = ScheduleSpec.parse(table["schedule"], task.clients)
+        schedule.refuse_short(options.rounds)
         algorithm = table["algorithm"]
         return cls(task, parse_algorithm(algorithm), schedule, options, own_algorithm_table(algorithm))
 

@@ -17,7 +17,8 @@ _SIX_DIGITS = 1.01e-5
 def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tuple[str, Any, Any] | None:
     """The first setting that changes the result and differs: its name and both values.
 
-    Settings in `free` may differ: names of tables, or of settings in a table, such as `deployment.deadline`.
+    Settings in `free` may differ: names of tables, or of settings in a table, such as `deployment.deadline`. If
+    `rounds` may differ, a function of the round is compared over the rounds of the shorter run.
 
     Rates are compared by their values over the run's rounds. The outputs of a task's functions are compared to six
     digits. The path of a trace may differ if its content is the same. An option, or a field of an algorithm, that was
@@ -30,8 +31,12 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     for key in [*other, *one]:
         if key in free or key.partition(".")[0] in free:
             continue
-        if not _same(key, one.get(key), other.get(key)):
-            return key, one.get(key), other.get(key)
+        before_value, value = one.get(key), other.get(key)
+        if "rounds" in free and key.endswith(".values") and isinstance(before_value, list) and isinstance(value, list):
+            shorter = min(len(before_value), len(value))
+            before_value, value = before_value[:shorter], value[:shorter]
+        if not _same(key, before_value, value):
+            return key, before_value, value
     if "eta_l" in before and "eta_l" in now:
         return _rate_difference(before["eta_l"], now["eta_l"], min(before["rounds"], now["rounds"]))
     return None

@@ -13,7 +13,7 @@ from typing import Any
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
-from ..participation import SCHEDULES, Explicit, Schedule, Trace, as_ids
+from ..participation import SCHEDULES, Explicit, Schedule, Trace, as_ids, refuse_short
 from .algorithm_spec import function_or_value, object_fields
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import add_to_digest
@@ -87,6 +87,11 @@ class ScheduleSpec:
             raise InputError("schedule.n", self.n, f"the task has {n} clients")
         return replace(self, n=int(n))
 
+    def refuse_short(self, rounds: int) -> None:
+        """Refuses a recorded schedule with fewer rounds than the run, as far as it can be made without the task."""
+        if self.name in (_TRACE, Explicit.__name__) and self.n is not None:
+            refuse_short(self.make(self.n), rounds)
+
     def make(self, n: int) -> Schedule:
         """The schedule for n clients."""
         if self.name == _TRACE:
@@ -104,7 +109,7 @@ class ScheduleSpec:
 def _read_trace(fields: Table) -> Trace:
     recorded_digest = fields.pop(DIGEST, None)
     if not isinstance(fields.get("path"), str):
-        raise InputError("schedule.path", fields.get("path"), "the name of a .csv or .parquet file")
+        raise InputError("schedule.path", fields.get("path"), "the name of a trace file, such as seen.csv")
     check_arguments("schedule Trace", Trace.read, fields)
     complete = {"round_length": None, "clients": None, "repeat": False, **fields}
     complete["path"] = os.path.abspath(fields["path"])

@@ -1,6 +1,7 @@
 """Tasks: models, losses and clients' data."""
 
 from .client_data import ClientData, by_client, leaf
+from .curvature import Curvature, curvature
 from .data import IMAGE_SETS, Images, at_hand, load
 from .evaluation import ClientScores
 from .interface import BaseTask
@@ -18,6 +19,7 @@ __all__ = [
     "BaseTask",
     "ClientData",
     "ClientScores",
+    "Curvature",
     "Images",
     "Metric",
     "Network",
@@ -29,6 +31,7 @@ __all__ = [
     "at_hand",
     "by_client",
     "check_better",
+    "curvature",
     "directions_of",
     "leaf",
     "load",

@@ -7,6 +7,7 @@ from .progress import ProgressBar, shows_progress
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
+from .stopping import StopWhen
 from .training_loop import refuse_mismatch, train
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Rate",
     "RoundDone",
     "RunState",
+    "StopWhen",
     "Training",
     "parse_rate",
     "play_round",

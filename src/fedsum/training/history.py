@@ -37,8 +37,11 @@ class History:
     delays: Delays
     diverged: int | None = None
     """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
+    stopped: int | None = None
+    """rounds done when the rule `stop` ended the run; None if it did not"""
     reason: str = ""
-    """why the run diverged, or that its loss exploded, and which learning rates theory suggests; else empty"""
+    """why the run diverged or stopped early, or that its train loss rose; empty otherwise"""
+    seed: int = 0
     per_client: "pd.DataFrame | None" = None
     """with `simulate(per_client=True)`: client, active rounds, loss and accuracy at the last evaluation"""
 

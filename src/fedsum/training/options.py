@@ -17,6 +17,7 @@ from ..base.checks import seed as check_seed
 from ..base.toml_values import Table
 from ..engine import ENGINES
 from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
+from .stopping import StopWhen, check_stop, parse_stop
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
@@ -115,6 +116,12 @@ class Options:
         _optional(_one_of("server", "clients")),
         default=None,
     )
+    stop: StopWhen | None = _option(
+        "early stopping: a metric, and above, below or patience (rounds since the best value)",
+        check_stop,
+        default=None,
+        parse=parse_stop,
+    )
     per_client: bool = _option(
         "also evaluate every client's loss and accuracy: mean, worst tenth, gap, and a table", _boolean, default=False
     )
@@ -173,6 +180,8 @@ class Options:
                 value = str(value).removeprefix("torch.")
             if option.name == "eta_l":
                 value = dump_rate(value, self.rounds)
+            if isinstance(value, StopWhen):
+                value = value.dump()
             if value is not None:
                 table[option.name] = value
         return table

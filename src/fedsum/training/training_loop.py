@@ -2,27 +2,27 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import torch
 
 from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
 from ..engine import StateBank, arithmetic, bound_task, choose_engine, client_evaluation, evaluation
-from ..participation import DelayMeter, Ids, Schedule, as_ids
-from ..tasks import BaseTask, Quadratic
+from ..participation import DelayMeter, Ids, Schedule, as_ids, refuse_short
+from ..tasks import BaseTask, Quadratic, directions_of
 from ..theory import learning_rates
 from .history import History
 from .observer import Observer, RoundDone, Training
 from .options import Options
+from .rates import PerRound
 from .round import play_round
 from .served import served_metrics, served_table
 from .state import RunState
-
-_EXPLODED = 10.0
-"""a final train loss above this multiple of the initial model's is marked"""
+from .stopping import exploded
 
 
 def train(
@@ -40,16 +40,25 @@ def train(
     with ExitStack() as stack:
         for observer in reversed(observers):
             stack.callback(observer.closed)  # also if another observer raises
-        refuse_mismatch(task, schedule)
+        refuse_mismatch(task, algorithm, schedule, options.rounds)
         device = options.torch_device()
         with arithmetic(device, options.precision, options.deterministic):
             bound = bound_task(task, device, options.dtype)
             return _Loop(bound, algorithm, schedule, options, device, observers).run()
 
 
-def refuse_mismatch(task: BaseTask, schedule: Schedule) -> None:
+def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, rounds: int) -> None:
+    """Refuses a schedule for another number of clients, and a schedule or an algorithm for fewer rounds."""
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
+    refuse_short(schedule, rounds)
+    parts: dict[str, Any] = {"schedule": schedule, "algorithm": algorithm}
+    for part, source in parts.items():
+        for name in [field.name for field in fields(source)] if is_dataclass(source) else []:
+            value = getattr(source, name)
+            if isinstance(value, PerRound) and len(value.values) < rounds:
+                accepted = f"one value for each of {rounds} rounds"
+                raise InputError(f"{part}.{name}", f"{len(value.values)} values", accepted)
 
 
 class _Loop:
@@ -105,9 +114,10 @@ class _Loop:
                 if not math.isfinite(initial["train_loss"]):
                     accepted = "a finite loss of the initial model: check the data, `prepare` and the loss for NaN"
                     raise InputError("train_loss", initial["train_loss"], accepted)
+            stopped = self._stop_reason()  # a resumed run may have stopped early
             upcoming = self._active(state.done) if state.done < options.rounds else None
             clock = _Clock(state, self.device)
-            while upcoming is not None and diverged is None:
+            while upcoming is not None and diverged is None and not stopped:
                 active, now = upcoming, options.record(state.done, task.n)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
                 state.sent += play_round(algorithm, state, active, upcoming, now, engine)
@@ -117,6 +127,8 @@ class _Loop:
                         row = self._evaluate()
                         if not (math.isfinite(row["train_loss"]) and state.server["x"].isfinite().all()):
                             diverged = state.done
+                        else:
+                            stopped = self._stop_reason()
                     done = RoundDone(state.done, active, tau, row, diverged is not None)
                     for observer in self.observers:
                         observer.round_done(run, done)
@@ -133,10 +145,12 @@ class _Loop:
             delays,
             diverged,
             per_client=state.served,
+            seed=options.seed,
         )
         if diverged is None:
-            if exploded := _explosion(algorithm, state.rows):
-                history = replace(history, reason=f"{exploded}: {_remedy(task, options, history)}")
+            rose = exploded(state.rows)
+            reason = stopped or (f"{rose}: {_remedy(task, options, history)}" if rose else "")
+            history = replace(history, stopped=state.done if stopped else None, reason=reason)
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
@@ -144,6 +158,14 @@ class _Loop:
         for observer in reversed(self.observers):
             observer.diverged(run, reason)
         return replace(history, reason=reason)
+
+    def _stop_reason(self) -> str:
+        rule, rows = self.training.options.stop, self.state.rows
+        if rule is None:
+            return ""
+        stated = directions_of(self.training.task)
+        rule.refuse_unknown(rows[0], stated)
+        return rule.reason(rows, stated)
 
     def _active(self, t: int) -> Ids:
         run = self.training
@@ -195,14 +217,6 @@ class _Clock:
             yield
         finally:
             self._since = time.perf_counter()
-
-
-def _explosion(algorithm: Algorithm, rows: Sequence[Mapping[str, float]]) -> str:
-    """What to say of a loss that is far above the initial model's, though finite; empty if it is not."""
-    first, last = rows[0]["train_loss"], rows[-1]["train_loss"]
-    if not 0 < _EXPLODED * first < last:
-        return ""
-    return f"{algorithm.label}'s loss exploded, from {first:.3g} to {last:.3g}"
 
 
 def _remedy(task: BaseTask, options: Options, history: History) -> str:

@@ -14,7 +14,7 @@ function buildSummary() {
 
 function buildRuns() {
   byId("run-lists").append(
-    el("h3", {}, "Not finished"), listUnfinished(),
+    el("h3", {}, "Not finished"), listUnfinished(), ...listRemarked(),
     el("h3", {}, "Missing"), ...listMissing(),
     el("h3", {}, "Configuration and command"), listConfigurations());
 }
@@ -30,6 +30,14 @@ function listUnfinished() {
   runs.sort((a, b) => UNFINISHED_STATES.indexOf(a.state) - UNFINISHED_STATES.indexOf(b.state));
   return el("ul", { id: "unfinished" },
     ...runs.map((run) => el("li", {}, runState(run), ` ${runTitle(run)}: ${runProgress(run)}`)));
+}
+
+// Runs that finished, but stopped early or ended with a loss far above its initial value.
+function listRemarked() {
+  const runs = REPORT.runs.filter((run) => run.state === "finished" && run.reason);
+  if (!runs.length) return [];
+  const items = runs.map((run) => el("li", {}, runState(run), ` ${runTitle(run)}: ${runProgress(run)}`));
+  return [el("h3", {}, "Finished, with a remark"), el("ul", { id: "remarked" }, ...items)];
 }
 
 function listMissing() {

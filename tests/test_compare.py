@@ -1,0 +1,79 @@
+"""fedsum compare: final values paired by seed, with 95% intervals."""
+
+import json
+import math
+
+import pytest
+from scipy import stats
+from test_extended_runs import SMALL
+
+import fedsum
+from fedsum import InputError, Run
+from fedsum.base.metrics import final_value
+
+FEDSUM = fedsum
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    task, schedule = fedsum.tasks.Quadratic.random(8, 3, noise=0.1), fedsum.Biased(8, group=2)
+    for algorithm in (fedsum.FedAvg(), fedsum.FedSUM()):
+        for seed in range(4 if algorithm.name == "FedSUM" else 3):
+            name = folder / f"{algorithm.name},seed={seed}"
+            options = {"rounds": 40, "local_steps": 2, "eta_l": 0.1, "seed": seed, "folder": name}
+            fedsum.simulate(task, algorithm, schedule, **options)
+    return folder
+
+
+def finals(folder, algorithm, seeds=3):
+    runs = [Run.read(folder / f"{algorithm},seed={seed}") for seed in range(seeds)]
+    return [final_value({int(row["round"]): row["error"] for row in run.rows}) for run in runs]
+
+
+def test_differences_are_paired_by_seed(folder):
+    found = fedsum.compare(folder, by="error")
+    assert list(found.curves) == ["FedSUM", "FedAvg"]  # FedSUM first, whatever the order of the folders
+    gaps = [one - other for one, other in zip(finals(folder, "FedAvg"), finals(folder, "FedSUM"), strict=True)]
+    test = stats.ttest_rel(finals(folder, "FedAvg"), finals(folder, "FedSUM")).confidence_interval(0.95)
+    gap = found.difference("FedAvg")
+    assert (gap.mean, gap.n) == (pytest.approx(sum(gaps) / 3), 3)
+    assert (gap.low, gap.high) == pytest.approx((test.low, test.high))
+    assert found.mean("FedSUM").mean == pytest.approx(sum(finals(folder, "FedSUM", 4)) / 4)  # all seeds, also unpaired
+    assert len(found.plot().axes[0].lines) == 2
+    assert "FedAvg" in str(found)
+
+
+def test_folders_packed_files_and_histories_are_compared_alike(folder, tmp_path):
+    packed = fedsum.pack(folder, tmp_path / "all.parquet")
+    paths = sorted(folder.iterdir())
+    expected = fedsum.compare(folder, by="error").table
+    for sources in ([packed], paths, [Run.read(path) for path in paths]):
+        assert fedsum.compare(*sources, by="error").table.round(4).equals(expected.round(4))
+    named = fedsum.compare(ours=paths[3:], theirs=paths[:3], by="error")
+    assert list(named.table["difference"])[1] == pytest.approx(expected["difference"][1])
+    assert list(named.curves) == ["ours", "theirs"]
+
+
+def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, fedsum):
+    axes = '[sweep]\n"algorithm, eta_l" = [["FedAvg", 0.05], ["FedAvg", 1e30], ["FedSUM", 0.05]]\n'
+    (tmp_path / "sweep.toml").write_text(SMALL + axes)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    code, out, error = fedsum("compare", "runs/sweep", "--json")
+    found = json.loads(out)
+    assert (code, len(found["excluded"]), "diverged by round 10" in error) == (0, 1, True)
+    assert all(method["low"] is None for method in found["methods"].values())
+    assert (tmp_path / "fedsum-compare.png").exists()
+    code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
+    assert (code, "difference to FedSUM" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)
+
+
+def test_comparisons_that_are_refused(folder, tmp_path, fedsum):
+    one = folder / "FedSUM,seed=0"
+    code, _, error = fedsum("compare", one)
+    assert (code, "at least two methods" in error) == (2, True)
+    with pytest.raises(InputError, match="by = 'eror': did you mean 'error'"):
+        FEDSUM.compare(folder, by="eror")
+    with pytest.raises(InputError, match="a second result of a, seed 0"):
+        FEDSUM.compare(a=[one, one], b=folder / "FedAvg,seed=0")
+    assert math.isnan(FEDSUM.compare(a=one, b=folder / "FedAvg,seed=1").difference("b").mean)  # no common seed

@@ -1,0 +1,207 @@
+"""Learning rates that people can use: curvature, stability limits, `fedsum delays` and `fedsum tune`."""
+
+import json
+import tomllib
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+import torch
+
+import fedsum
+from fedsum import InputError, theory
+from fedsum.report import measure, rate_advice
+from fedsum.runs import Run
+from fedsum.runs.tuning import Search
+from fedsum.tasks import Curvature, Quadratic, Task, curvature
+
+
+def test_curvature_is_the_largest_eigenvalue():
+    draw = np.random.default_rng(0)
+    matrices = [a @ a.T for a in draw.normal(size=(6, 4, 4))]
+    found = curvature(Quadratic(np.stack(matrices), draw.normal(size=(6, 4))))
+    assert found.client == pytest.approx(np.mean([np.linalg.eigvalsh(m)[-1] for m in matrices]), rel=1e-3)
+    assert found.mean_loss == pytest.approx(np.linalg.eigvalsh(np.mean(matrices, 0))[-1], rel=1e-3)
+
+
+def test_curvature_of_a_network_agrees_with_its_hessian():
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(20, 3, generator=draw), torch.randint(2, (20,), generator=draw)) for _ in range(2)]
+    model = lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))  # noqa: E731
+    task = Task(model, torch.nn.functional.cross_entropy, data).to(torch.device("cpu"), torch.float64)
+    batches = [task.batches(0, 0, client, 1, 20)[0] for client in range(2)]
+
+    def hessian(client):
+        columns = []
+        x = task.init(0)
+        for unit in torch.eye(len(x), dtype=torch.float64) * 1e-4:
+            one, other = (task.gradient(x + step, client, batches[client]) for step in (unit, -unit))
+            columns.append((one - other) / 2e-4)
+        return torch.stack(columns)
+
+    tops = [torch.linalg.eigvalsh((h + h.T) / 2).abs().max().item() for h in map(hessian, range(2))]
+    assert curvature(task, batch_size=20).client == pytest.approx(np.mean(tops), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "limit"),
+    # The predictions of docs/theory.md, for K = 10.
+    [
+        (fedsum.Uniform(100, 100), 1.05),
+        (fedsum.Independent(100, 0.5), 3.16),
+        (fedsum.Independent(100, 0.2), 9.47),
+        (fedsum.Uniform(100, 20), 9.47),
+        (fedsum.Cyclic(100, 20), 1.15),
+    ],
+)
+def test_the_limit_for_measured_ages_is_the_predicted_one(schedule, limit):
+    ages = measure(schedule, range(1500), seed=0).ages
+    assert ages.sum() == pytest.approx(1)
+    assert theory.stability_limit(ages, K=10) == pytest.approx(limit, rel=0.03)
+    advice = rate_advice(ages, K=10, L=Curvature(2.0, 0.5))
+    assert advice["FedSUM"]["eta_l"] == pytest.approx(limit / 40, rel=0.03)
+    assert (advice["SCAFFOLD"]["eta_l"], advice["FedAvg"]["eta_l"]) == (0.5, 2.0)
+
+
+def test_ages_are_counted():
+    schedule = fedsum.Explicit(3, [[0, 1], [0], [1], []])  # ages of 0: 0, 0, 1, 2; of 1: 0, 1, 0, 1
+    assert measure(schedule, range(4), seed=0).ages.tolist() == [4 / 8, 3 / 8, 1 / 8, 0]
+    with pytest.raises(InputError, match="ages"):
+        theory.stability_limit([0.0], K=2)
+
+
+def test_delays_advises_rates_beside_the_worst_case(fedsum, tmp_path):
+    code, out, _ = fedsum("delays", "independent", "--p", 0.2, "--rounds", 400)
+    assert (code, "(worst case)" in out, "Rates to start with" in out) == (0, True, True)
+    assert "0.2/L" in out.replace("0.200/L", "0.2/L") or "/L" in out
+    quadratic = 'task = {name = "quadratic", n = 10, d = 3, noise = 0.0}\nalgorithm = "FedSUM"\nschedule = "Biased"\n'
+    (tmp_path / "one.toml").write_text(f"rounds = 9\nlocal_steps = 4\neta_l = 0.1\n{quadratic}")
+    code, out, _ = fedsum("delays", "uniform", "--n", 10, "--size", 2, "--rounds", 60, "--task", "one.toml", "--json")
+    found = json.loads(out)
+    assert (code, found["K"], found["L"] > found["L_mean_loss"] > 0) == (0, 4, True)
+    assert found["advice"]["FedSUM"]["eta_l"] > 10 * found["eta_l"]
+    code, _, error = fedsum("delays", "uniform", "--task", "digit")
+    assert (code, "did you mean 'digits'" in error) == (2, True)
+
+
+def test_delays_of_a_users_schedule(fedsum, tmp_path):
+    text = """
+import numpy as np
+from fedsum.participation import Pattern
+
+class Weekdays:
+    def __init__(self, n, rest=2):
+        self.n, self.rest = n, rest
+    def active(self, seed, round):
+        return np.arange(self.n if round % 7 < 7 - self.rest else 0)
+    def describe(self, rounds=None):
+        return Pattern(N=self.n)
+"""
+    (tmp_path / "mine.py").write_text(text)
+    code, out, error = fedsum("delays", "mine.py:Weekdays", "--n", 5, "--rounds", 14, "--json")
+    assert (code, json.loads(out)["empty_rounds"], json.loads(out)["tau_max"]) == (0, 4, 2), error
+    code, _, error = fedsum("delays", "mine.py:Weekday")
+    assert (code, "mine.py:Weekday" in error) == (2, True)
+    code, _, error = fedsum("delays", "mine.py:Weekdays", "--size", 3)
+    assert (code, "no such field" in error) == (2, True)
+
+
+TUNED = """
+rounds = 45
+local_steps = 4
+eta_l = 0.02
+eval_every = 5
+task = {name = "quadratic", n = 8, d = 3, noise = 0.05}
+schedule = {name = "Biased", group = 2}
+[sweep]
+algorithm = ["FedSUM", "FedAvg"]
+seed = [0, 1]
+"""
+
+
+class ThisProcess:
+    """A pool without worker processes, which take seconds to start."""
+
+    width, shared = 1, False
+
+    def __init__(self, jobs):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+    def submit(self, call, *arguments, **options):
+        future = Future()
+        future.set_result(call(*arguments, **options))
+        return future
+
+
+@pytest.fixture
+def this_process(monkeypatch):
+    monkeypatch.setattr("fedsum.cli.tune_command.LocalPool", ThisProcess)
+
+
+def test_tune_extends_the_best_rates_of_each_algorithm(fedsum, tmp_path, this_process):
+    (tmp_path / "base.toml").write_text(TUNED.replace("seed = [0, 1]", ""))
+    command = ("tune", "base.toml", "--by", "error", "--span", 3)
+    code, out, error = fedsum(*command, "--json")
+    assert code == 0, error
+    found = json.loads(out)
+    rounds = sorted(run["round"] for run in found["runs"].values())
+    assert (len(rounds), rounds.count(5), rounds.count(15), rounds.count(45)) == (14, 8, 4, 2)
+    # Runs were extended, with the bits of runs that were long from the start.
+    label, chosen = next(iter(found["best"].items()))
+    eta_l = chosen["settings"]["eta_l"]
+    one = TUNED.partition("[sweep]")[0].replace("eta_l = 0.02", f"eta_l = {eta_l}") + f'algorithm = "{label}"\n'
+    (tmp_path / "one.toml").write_text(one)
+    assert fedsum("run", "one.toml", "--folder", "whole")[0] == 0
+    tuned = Run.read(tmp_path / f"runs/base-tune/{label},eta_l={eta_l},seed=0")
+    assert [row["error"] for row in tuned.rows] == [row["error"] for row in Run.read(tmp_path / "whole").rows]
+    # Again: nothing is trained.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs/base-tune").glob("*/metrics.csv")}
+    code, out, _ = fedsum(*command)
+    assert (code, "best eta_l of each algorithm" in out) == (0, True)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert not list((tmp_path / "runs/base-tune").glob("*/checkpoint*"))
+
+
+@pytest.mark.slow
+def test_tune_is_near_the_best_of_a_full_grid(fedsum, tmp_path):
+    (tmp_path / "base.toml").write_text(TUNED)
+    found = json.loads(fedsum("tune", "base.toml", "--by", "error", "--span", 3, "--json")[1])
+    rates = Search.of(tomllib.loads(TUNED), 3).rates
+    (tmp_path / "grid.toml").write_text(TUNED + f"eta_l = {json.dumps(rates)}\n")
+    code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--json")
+    for label, best in json.loads(out)["best"].items():
+        assert found["best"][label]["error"] <= 2.5 * best["error"]
+    code, out, _ = fedsum("run", "runs/base-tune/tuned.toml", "--set", "sweep.seed=[5]", "--json")
+    assert (code, len(json.loads(out)["runs"])) == (0, 2)
+
+
+def test_tune_says_that_a_rate_is_at_the_edge(fedsum, tmp_path, this_process):
+    (tmp_path / "one.toml").write_text(TUNED.replace('"FedSUM", ', "").replace("0.02", "1e-5").replace("= 45", "= 5"))
+    code, out, error = fedsum("tune", "one.toml", "--by", "error", "--span", 1)
+    assert (code, "at the edge of the search" in error, "FedAvg" in out) == (0, True, True)
+    tuned = tomllib.loads((tmp_path / "runs/one-tune/tuned.toml").read_text())
+    assert (tuned["algorithm"], tuned["eta_l"]) == ("FedAvg", 2e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("eta_l = 0.02", "eta_l = [0.1, 0.2]"), "eta_l = .* a number, or a table with eta_0"),
+        (("seed = [0, 1]", "eta_g = [0.5, 1.0]"), "sweep.eta_g = .* a search for rates sweeps only algorithm and seed"),
+    ],
+)
+def test_searches_that_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        Search.of(tomllib.loads(TUNED.replace(*change)), 3)
+
+
+def test_a_search_over_a_decaying_rate():
+    table = tomllib.loads(TUNED.replace("eta_l = 0.02", 'eta_l = {name = "InverseSqrt", eta_0 = 0.1}'))
+    search = Search.of(table, 1)
+    assert (search.rate, search.rates, search.stages) == ("eta_l.eta_0", [0.05, 0.1, 0.2], [5, 15, 45])
