@@ -5,58 +5,17 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..algorithms import Message, State
 from ..base.checks import InputError
 from ..base.files import delete_partial_files, flush, written_whole
+from .versions import ClientVersions, StateVersion
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
-
-
-@dataclass(frozen=True)
-class StateVersion:
-    """One version of a client's state, and the uplink that was sent with it."""
-
-    epoch: int
-    step: int
-    base: int
-    """the step of the version it was computed from"""
-    state: State
-    uplink: Message
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        """(epoch, step): a later version has a larger stamp."""
-        return self.epoch, self.step
-
-
-@dataclass(frozen=True)
-class ClientVersions:
-    """The versions that a client has saved.
-
-    The server has merged `merged`. `pending` was sent, and the next order tells whether it was merged.
-    """
-
-    merged: StateVersion | None = None
-    pending: StateVersion | None = None
-
-    @property
-    def newest(self) -> tuple[int, int]:
-        """The stamp of the newest version; (0, -1) if there is none."""
-        return max((version.stamp for version in (self.merged, self.pending) if version), default=(0, -1))
-
-    def find(self, epoch: int, step: int) -> StateVersion | None:
-        """The version with this stamp."""
-        for version in (self.pending, self.merged):
-            if version and version.stamp == (epoch, step):
-                return version
-        return None
 
 
 class ClientStore:
@@ -75,14 +34,13 @@ class ClientStore:
     def save(self, version: StateVersion) -> bool:
         """Saves `version` as pending. The previous pending version becomes the merged one if `version` builds on it.
 
-        Returns False and changes nothing if another process has saved a later version in the meantime.
+        Returns False and changes nothing if the result of the same or of a later order is saved already.
         """
         with self._locked():
             versions = self.read()
-            if versions.newest > version.stamp:
+            if versions.after(version) is None:
                 return False
-            pending = versions.pending
-            if pending and pending.stamp == (version.epoch, version.base):
+            if versions.promotes(version):
                 os.replace(self.folder / _PENDING, self.folder / _MERGED)
                 flush(self.folder)
             with written_whole(self.folder / _PENDING) as part:
@@ -104,9 +62,9 @@ def _write(path: Path, version: StateVersion) -> None:
     tensors |= {f"up.{name}": value for name, value in version.uplink.items()}
     # safetensors refuses tensors that share memory, as expanded and received ones may.
     copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-    numbers = {"epoch": version.epoch, "step": version.step, "base": version.base}
+    names = {"version": version.version, "base": version.base, "order": version.order, "serial": str(version.serial)}
     try:
-        save_file(copies, path, {name: str(number) for name, number in numbers.items()})
+        save_file(copies, path, names)
     except SafetensorError as error:  # raised when the disk is full
         raise OSError(str(error)) from error
 
@@ -118,10 +76,11 @@ def _read(path: Path) -> StateVersion | None:
     tensors: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
     try:
         with safe_open(path, framework="pt") as file:
-            numbers = {name: int(number) for name, number in file.metadata().items()}
+            names = file.metadata()
+            serial = int(names.pop("serial"))
             for key in file.keys():  # noqa: SIM118  # not a mapping
                 kind, name = key.split(".", 1)
                 tensors[kind][name] = file.get_tensor(key)
-            return StateVersion(**numbers, state=tensors["state"], uplink=tensors["up"])
+            return StateVersion(**names, serial=serial, state=tensors["state"], uplink=tensors["up"])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError):
         return None

@@ -137,6 +137,8 @@ class Federation(Strategy):
                 self._warn_silent(client)
         accepted = ledger.accepted_count
         outcome = ledger.close_round(None if scheduled is None else len(scheduled))
+        for client, reason in outcome.refused.items():
+            self._warn(f"round {t}: client {client}'s reply refused: {reason}")
         if outcome.reset:
             self._warn(f"round {t}: {outcome.reset}; epoch {state.epoch} begins: client states are reset, x is kept")
         if not outcome.advanced:
@@ -176,6 +178,7 @@ class Federation(Strategy):
                 asked.update(new)
             for client, message in mailbox.receive():
                 self._receive(client, message, ledger.receive)
+            asked -= ledger.take_outdated()
             all_asked = scheduled is None or len(asked) == len(scheduled)
             complete = not mailbox.unanswered and ledger.accepted_count >= needed and all_asked
             if ledger.must_reset or complete or mailbox.seconds_left <= 0:

@@ -23,7 +23,7 @@ from .server_state import ServerState
 PARTICIPATION, CLIENTS = "participation.csv", "clients"
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""
-_FORMAT = 2
+_FORMAT = 3
 """version of the checkpoint format; increased when older checkpoints cannot be resumed"""
 
 
@@ -62,7 +62,8 @@ class Journal:
                 raise InputError("folder", str(self.folder), f"holds a run with {field} {saved!r}, not {value!r}")
         self._client_files = {int(client): name for client, name in header["files"].items()}
         clients = {client: _load(self.folder / CLIENTS / name) for client, name in self._client_files.items()}
-        ledger.state = state = ServerState.restored(_load(path), header["state"], clients)
+        state = ServerState.restored(_load(path), header["state"], clients)
+        ledger.restore(state)
         for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves unused files
             if file_path.name not in self._client_files.values():
                 file_path.unlink()
