@@ -8,8 +8,6 @@ from logging import INFO, WARNING
 from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
-from flwr.app import Message as FlowerMessage
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
@@ -17,16 +15,18 @@ from flwr.supercore import log
 from ..base.checks import InputError, real
 from ..participation import Schedule, as_ids
 from ..training import Options
+from .attendance import Attendance
+from .exchange import Exchange
 from .journal import Journal
 from .ledger import Ledger, RoundOutcome
 from .mailbox import Mailbox
+from .reply_limits import ReplyLimits, escaped
+from .reply_reader import ReplyReader
 from .roster import Roster
-from .wire import UnreadableMessage, from_vectors, to_reply
+from .wire import from_vectors
 
-WORK, FAREWELL = "train.work", "train.farewell"
+FAREWELL = "train.farewell"
 POLL_SECONDS = 0.5
-# Messages expire at the deadline. Flower's clock may be ahead of ours, so an expired message is a missing reply.
-_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 class Federation(Strategy):
@@ -41,6 +41,8 @@ class Federation(Strategy):
       journal: the run folder.
       schedule: the active clients of each round; None: all clients that are online.
       keys: the client of each SuperNode's public key. None without authentication: SuperNodes name their client.
+      grace: seconds to wait for the other clients after the quorum is reached; 0: until the deadline.
+      limits: larger replies are refused; default: a multiple of the expected size.
       on_round: called after each merged round, when its checkpoint is written.
     """
 
@@ -51,10 +53,15 @@ class Federation(Strategy):
         *,
         schedule: Schedule | None = None,
         keys: Mapping[bytes, int] | None = None,
+        grace: float = 0.0,
+        limits: ReplyLimits | None = None,
         on_round: Callable[[Ledger, RoundOutcome], None] | None = None,
     ) -> None:
         self.ledger, self.journal, self.schedule, self.keys = ledger, journal, schedule, keys
         self.on_round = on_round
+        self.grace = real("grace", grace, low=0)
+        self.limits = limits or ReplyLimits.of(ledger.validator.expected)
+        self.attendance = Attendance()
         if schedule is not None and schedule.n != ledger.n:
             raise InputError("schedule.n", schedule.n, f"the federation has {ledger.n} clients")
 
@@ -82,8 +89,11 @@ class Federation(Strategy):
         options = self.ledger.options
         options = options if num_rounds is None else replace(options, rounds=num_rounds)
         self.deadline = real("deadline", timeout, above=0)
-        self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline)
+        self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline, limits=self.limits)
+        self.reader = ReplyReader(self.limits, self._warn, self.deadline)
         self._resume_or_begin(options)
+        if self.keys is None:
+            self._warn("client ids are not verified: any SuperNode can claim to be any client; set client-keys")
         state, result = self.ledger.state, Result()
         status, reason = "failed", ""
         try:
@@ -129,12 +139,12 @@ class Federation(Strategy):
         ledger, state = self.ledger, self.ledger.state
         began, t = time.monotonic(), state.t
         scheduled = None if self.schedule is None else self._scheduled_clients(self.schedule, t)
-        needed = ledger.needed(None if scheduled is None else len(scheduled))
-        mailbox = Mailbox(grid, state, deadline=began + self.deadline)
-        asked = self._exchange(grid, mailbox, scheduled, needed)
-        if mailbox.seconds_left <= 0:
-            for client in sorted(mailbox.unanswered.values()):
-                self._warn_silent(client)
+        mailbox = Mailbox(grid, state, began + self.deadline, self.limits)
+        exchange = Exchange(
+            ledger, mailbox, self.roster, self.attendance, self.reader, scheduled=scheduled, grace=self.grace
+        )
+        exchange.run(grid, POLL_SECONDS)
+        asked, needed = len(exchange.asked), exchange.needed
         accepted = ledger.accepted_count
         outcome = ledger.close_round(None if scheduled is None else len(scheduled))
         if outcome.reset:
@@ -154,34 +164,10 @@ class Federation(Strategy):
             f"round {t + 1}/{rounds}: merged {len(outcome.merged)} of {asked} clients"
             f" ({' '.join(map(str, outcome.merged))}), tau {state.delays.tau[-1]},"
             f" down {mailbox.bytes_down:,} B, up {mailbox.bytes_up:,} B, {time.monotonic() - began:.1f} s"
+            f"{_skipped(exchange.skipped)}"
         )
         if self.on_round:
             self.on_round(ledger, outcome)
-
-    def _exchange(self, grid: Grid, mailbox: Mailbox, scheduled: list[int] | None, needed: int) -> int:
-        """Sends orders and receives replies until the round can be closed. Returns how many clients were asked."""
-        ledger = self.ledger
-        asked: set[int] = set()
-        while scheduled != []:  # a round without clients sends nothing, but is merged: some algorithms change x in it
-            online = self.roster.online(grid)
-            identifying = not asked and not self.roster.complete and mailbox.seconds_left > self.deadline / 2
-            # Clients that come online after the round began are asked only if replies are missing.
-            if not identifying and (not asked or ledger.accepted_count < needed or scheduled is not None):
-                new = [
-                    client
-                    for client in online
-                    if client not in asked and ledger.eligible(client) and (not scheduled or client in scheduled)
-                ]
-                mailbox.send(WORK, {online[client]: ledger.order(client) for client in new})
-                asked.update(new)
-            for client, message in mailbox.receive():
-                self._receive(client, message, ledger.receive)
-            all_asked = scheduled is None or len(asked) == len(scheduled)
-            complete = not mailbox.unanswered and ledger.accepted_count >= needed and all_asked
-            if ledger.must_reset or complete or mailbox.seconds_left <= 0:
-                break
-            time.sleep(POLL_SECONDS)
-        return len(asked)
 
     def _send_farewells(self, grid: Grid, outcome: RoundOutcome, mailbox: Mailbox) -> None:
         """Sends the algorithm's message after the merge, if it has one. A client that misses it counts as absent."""
@@ -193,32 +179,15 @@ class Federation(Strategy):
         online = self.roster.online(grid)
         mailbox.send(FAREWELL, {online[client]: order for client, order in orders.items() if client in online})
         while mailbox.unanswered and mailbox.seconds_left > 0:
-            for client, message in mailbox.receive():
-                self._receive(client, message, self.ledger.confirm_farewell)
+            for client, pulled in mailbox.receive():
+                self.reader.read(client, pulled, self.ledger.state.t, self.ledger.confirm_farewell)
             if mailbox.unanswered:
                 time.sleep(POLL_SECONDS)
+        mailbox.close()
         for client in sorted(mailbox.unanswered.values()):
             t = self.ledger.state.t - 1
             self._warn(f"round {t}: client {client} did not confirm the merged model and counts as absent")
         self.journal.save(self.ledger, ())
-
-    def _receive(self, client: int, message: FlowerMessage, take: Callable[[Any], str | None]) -> None:
-        """Reads a reply and passes it to `take`, a method of the ledger that returns the reason if it refuses."""
-        t = self.ledger.state.t
-        if message.has_error() and message.error.code in _EXPIRED:
-            return self._warn_silent(client)
-        if message.has_error():
-            return self._warn(f"round {t}: client {client} failed: {message.error.reason}")
-        try:
-            reply = to_reply(message.content)
-        except UnreadableMessage as error:
-            return self._warn(f"round {t}: client {client} sent {error}")
-        if reply.step_id.client != client:
-            return self._warn(f"round {t}: client {client} replied as client {reply.step_id.client}: refused")
-        refusal = take(reply)
-        if refusal:
-            self._warn(f"round {t}: client {client}'s reply refused: {refusal}")
-        return None
 
     def _evaluate(self, evaluate_fn: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
         """Adds a row to the metrics. Returns False if the loss or the model is not finite."""
@@ -246,10 +215,8 @@ class Federation(Strategy):
         ids = as_ids("schedule", schedule.active(self.ledger.options.seed, t), self.ledger.n)
         return [client for client in ids.tolist() if self.ledger.eligible(client)]
 
-    def _warn_silent(self, client: int) -> None:
-        self._warn(f"round {self.ledger.state.t}: client {client} did not reply within {self.deadline:g} s")
-
     def _log(self, line: str, level: int = INFO) -> None:
+        line = escaped(line)
         log(level, "%s", line)
         self.journal.log(line)
 
@@ -264,6 +231,10 @@ class Federation(Strategy):
         raise NotImplementedError("Federation.start() has its own round loop")
 
     configure_evaluate = aggregate_train = aggregate_evaluate = configure_train
+
+
+def _skipped(clients: set[int]) -> str:
+    return f"; not asked after repeated faults: {' '.join(map(str, sorted(clients)))}" if clients else ""
 
 
 def _plain(evaluation: Mapping[str, Any]) -> dict[str, Any]:
