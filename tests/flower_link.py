@@ -1,4 +1,4 @@
-"""A SuperLink in this process for Flower's own grid: replies are stored as objects, and tests may change the objects."""
+"""A SuperLink in this process for Flower's own grid: replies are stored as objects, which tests may change."""
 
 import json
 
@@ -104,7 +104,7 @@ def deflated(reply):
 
 
 def rewritten(reply, kind, change):
-    """The objects of a reply in which `change` replaces the body of the first object of this kind, with right hashes."""
+    """The objects of a reply in which `change` replaces the body of the first object of this kind; hashes are right."""
     renamed, objects = {}, {}
     for object_id, nested in get_all_nested_objects(reply).items():
         content = nested.deflate()

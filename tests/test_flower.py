@@ -1,19 +1,18 @@
 """End to end: a real SuperLink and real SuperNodes on 127.0.0.1."""
 
 import csv
-import json
 import tomllib
 
 import pandas as pd
 import pytest
 import torch
 from flower_net import Net, wait_for
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
 from fedsum.flower.certs import write_certs
+from fedsum.flower.checkpoint import read_header
 from fedsum.flower.client_store import ClientStore
 from fedsum.tasks import Quadratic
 
@@ -33,9 +32,7 @@ pytestmark = pytest.mark.xdist_group("flower")  # one after the other: a federat
 
 def server_state(folder):
     """The server state in a checkpoint: numbers and tensors."""
-    with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
-        numbers = json.loads(file.metadata()["fedsum"])["state"]
-        return numbers, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    return read_header(folder / "checkpoint.safetensors").state, load_file(folder / "checkpoint.safetensors")
 
 
 def sums(net, folder):
@@ -49,8 +46,8 @@ def states_on_disk(net, folder):
     """The saved server state, the server's memory of each client, and the clients' own states."""
     numbers, tensors = server_state(folder)
     memory, clients = ({int(i): {} for i in numbers["last"]} for _ in range(2))
-    for path in (folder / "clients").iterdir():
-        memory[int(path.name.split("-")[0])] = {k.removeprefix("row."): v for k, v in load_file(path).items()}
+    for i, name in read_header(folder / "checkpoint.safetensors").files.items():
+        memory[i] = {k.removeprefix("row."): v for k, v in load_file(folder / "clients" / name).items()}
     for i, last in numbers["last"].items():
         if version := ClientStore(net.state, numbers["job"], int(i)).read().find(numbers["epoch"], last):
             clients[int(i)] = version.state

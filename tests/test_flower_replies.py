@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, Error
 from flwr.app.message import message as flower_message
 from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
-from test_flower_server import CONFIG, N, TASK, LocalGrid, federation, in_a_server_app, log  # noqa: F401
+from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import Explicit, FedSUM, InputError, Trace
 from fedsum.flower import client_app

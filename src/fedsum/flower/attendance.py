@@ -60,7 +60,7 @@ class Attendance:
         record = self.clients.setdefault(client, ClientRecord())
         record.faults[kind] += 1
         record.consecutive += 1
-        pause = min(2 ** min(record.consecutive - 1, 16) - 1, LONGEST_PAUSE)
+        pause: int = min(2 ** min(record.consecutive - 1, 16) - 1, LONGEST_PAUSE)
         record.paused_until = self.attempt + 1 + pause
         return pause
 

@@ -1,6 +1,7 @@
 """A client's state on its own disk: the merged version and the pending one."""
 
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -8,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..algorithms import Message, State
 from ..base.checks import InputError
-from ..base.files import delete_partial_files, flush, written_whole
+from ..base.files import delete_partial_files, flush
+from .checked_file import DamagedFile, read_checked, write_checked
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,7 @@ class ClientStore:
             if pending and pending.stamp == (version.epoch, version.base):
                 os.replace(self.folder / _PENDING, self.folder / _MERGED)
                 flush(self.folder)
-            with written_whole(self.folder / _PENDING) as part:
-                _write(part, version)
+            _write(self.folder / _PENDING, version)
         return True
 
     @contextmanager
@@ -102,26 +102,22 @@ class ClientStore:
 def _write(path: Path, version: StateVersion) -> None:
     tensors = {f"state.{name}": value for name, value in version.state.items()}
     tensors |= {f"up.{name}": value for name, value in version.uplink.items()}
-    # safetensors refuses tensors that share memory, as expanded and received ones may.
-    copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     numbers = {"epoch": version.epoch, "step": version.step, "base": version.base}
-    try:
-        save_file(copies, path, {name: str(number) for name, number in numbers.items()})
-    except SafetensorError as error:  # raised when the disk is full
-        raise OSError(str(error)) from error
+    write_checked(path, tensors, {name: str(number) for name, number in numbers.items()})
 
 
 def _read(path: Path) -> StateVersion | None:
-    """The version in a file. An unreadable file counts as lost, which the protocol handles."""
+    """The version in a file. A damaged file counts as lost, which the protocol handles."""
     if not path.is_file():
         return None
-    tensors: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
+    groups: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
     try:
-        with safe_open(path, framework="pt") as file:
-            numbers = {name: int(number) for name, number in file.metadata().items()}
-            for key in file.keys():  # noqa: SIM118  # not a mapping
-                kind, name = key.split(".", 1)
-                tensors[kind][name] = file.get_tensor(key)
-            return StateVersion(**numbers, state=tensors["state"], uplink=tensors["up"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        tensors, names = read_checked(path)
+        numbers = {name: int(number) for name, number in names.items()}
+        for key, value in tensors.items():
+            kind, name = key.split(".", 1)
+            groups[kind][name] = value
+        return StateVersion(**numbers, state=groups["state"], uplink=groups["up"])
+    except (DamagedFile, ValueError, KeyError, TypeError) as error:
+        _LOGGER.warning("this client's state counts as lost: %s: %s", path, error)
         return None

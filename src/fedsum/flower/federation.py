@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any, NoReturn
@@ -113,7 +114,10 @@ class Federation(Strategy):
             status = "stopped"
             raise
         except BaseException as error:
-            reason = repr(error)
+            full = isinstance(error, OSError) and "No space left" in str(error)
+            reason = (
+                f"the server's disk is full: free space, then call `flwr run` again ({error})" if full else repr(error)
+            )
             raise
         finally:
             self.journal.set_status(status, state.t, reason)
@@ -122,13 +126,15 @@ class Federation(Strategy):
 
     def _resume_or_begin(self, options: Options) -> None:
         """Restores the state from the checkpoint in the folder, or writes the first checkpoint."""
-        if not self.journal.resume(self.ledger):
+        recorded = self.journal.resume(self.ledger)
+        if recorded is None:
             self._log(
                 f"job {self.ledger.state.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients,"
                 f" {options.rounds} rounds"
             )
-            self.journal.save(self.ledger, ())
+            self._save()
             return
+        self.attendance = Attendance.restored(recorded)
         state = self.ledger.state
         if not state.server["x"].isfinite().all():
             raise InputError("folder", str(self.journal.folder), "holds a run that diverged; use another folder")
@@ -154,11 +160,11 @@ class Federation(Strategy):
                 f"round {t}: {asked} clients asked, {accepted} replies accepted, {needed} needed:"
                 " nothing merged, the round is repeated"
             )
-            self.journal.save(ledger, ())
+            self._save()
             return
         self.journal.append_participation(t, outcome.merged)
         state.seconds += time.monotonic() - began
-        self.journal.save(ledger, outcome.merged)
+        self._save(outcome.merged)
         self._send_farewells(grid, outcome, mailbox)
         self._log(
             f"round {t + 1}/{rounds}: merged {len(outcome.merged)} of {asked} clients"
@@ -187,7 +193,7 @@ class Federation(Strategy):
         for client in sorted(mailbox.unanswered.values()):
             t = self.ledger.state.t - 1
             self._warn(f"round {t}: client {client} did not confirm the merged model and counts as absent")
-        self.journal.save(self.ledger, ())
+        self._save()
 
     def _evaluate(self, evaluate_fn: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
         """Adds a row to the metrics. Returns False if the loss or the model is not finite."""
@@ -205,11 +211,14 @@ class Federation(Strategy):
             row["drift"] = drift
         self.journal.append_metrics(row)
         state.evaluated = state.t
-        self.journal.save(self.ledger, ())
+        self._save()
         if evaluation is not None:
             shown = [name for name in row if name in ("train_loss", "test_accuracy", "drift")]
             self._log(f"after {state.t} rounds: {', '.join(f'{name} {row[name]:.4g}' for name in shown)}")
         return bool(x.isfinite().all()) and math.isfinite(row.get("train_loss", 0.0))
+
+    def _save(self, changed: Collection[int] = ()) -> None:
+        self.journal.save(self.ledger, changed, self.attendance.dump())
 
     def _scheduled_clients(self, schedule: Schedule, t: int) -> list[int]:
         ids = as_ids("schedule", schedule.active(self.ledger.options.seed, t), self.ledger.n)
@@ -218,7 +227,8 @@ class Federation(Strategy):
     def _log(self, line: str, level: int = INFO) -> None:
         line = escaped(line)
         log(level, "%s", line)
-        self.journal.log(line)
+        with suppress(OSError):  # a full disk; the checkpoint raises, and Flower's log has the line
+            self.journal.log(line)
 
     def _warn(self, line: str) -> None:
         self._log(line, WARNING)

@@ -2,7 +2,7 @@
 
 from .csv_truncation import truncate_after
 from .execute import execute, train_in_folder
-from .layout import CHECKPOINT, CONFIG, METRICS, SWEEP_FILE
+from .layout import BROKEN_CHECKPOINT, CHECKPOINT, CONFIG, LOG, METRICS, PREVIOUS_CHECKPOINT, STATUS, SWEEP_FILE
 from .pack import pack
 from .packed_file import is_packed
 from .pools import LocalPool, Pool, RayPool
@@ -15,11 +15,15 @@ from .sweep import PlannedRun, expand, not_begun, read_planned, read_results, re
 from .tensorboard import TensorBoard
 
 __all__ = [
+    "BROKEN_CHECKPOINT",
     "CHECKPOINT",
     "CONFIG",
+    "LOG",
     "METRICS",
     "OVER",
+    "PREVIOUS_CHECKPOINT",
     "SEED",
+    "STATUS",
     "SWEEP_FILE",
     "Best",
     "LocalPool",
