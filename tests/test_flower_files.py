@@ -72,9 +72,7 @@ def test_a_run_without_any_checkpoint_is_refused(tmp_path):
     for path in (tmp_path / "run").glob("checkpoint*"):
         path.unlink()
     before = (tmp_path / "run" / "participation.csv").read_bytes()
-    with pytest.raises(
-        InputError, match=r"has a run, but no checkpoint; restore a backup with `fedsum"
-    ):
+    with pytest.raises(InputError, match=r"has a run, but no checkpoint; restore a backup with `fedsum"):
         federation(tmp_path, FedSUM())
     assert (tmp_path / "run" / "participation.csv").read_bytes() == before
 
