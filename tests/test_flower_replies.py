@@ -239,3 +239,13 @@ def test_a_node_that_fails_to_say_who_it_is_is_not_asked_all_the_time(tmp_path):
     grid.fails = lambda kind, t, client: "error" if client == 2 and kind == "query.hello" else None
     federation(tmp_path, FedSUM(), grid=grid, rounds=6, deadline=30)
     assert log(tmp_path).count("node 102 did not say which client it is: raised") == 1
+
+
+def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
+    """Row: a round's messages do not fit the deadline."""
+    with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
+        federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
+    federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)
+    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in log(
+        tmp_path
+    )

@@ -122,6 +122,13 @@ def read_header(path: Path) -> Header:
         raise DamagedFile(f"{path.name} has no valid header ({error!r})") from error
 
 
+def read_server_state(path: Path) -> tuple[ServerState, Header]:
+    """A checkpoint without the vectors of its clients. Raises a DamagedFile."""
+    header = read_header(path)
+    tensors, _ = read_checked(path)
+    return ServerState.restored(tensors, header.state, {}), header
+
+
 def read_checkpoint(path: Path) -> tuple[ServerState, Header]:
     """A checkpoint and the files of its clients, all verified. Raises a DamagedFile."""
     header = read_header(path)

@@ -24,7 +24,7 @@ USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed",
 """options of a run that a deployment uses"""
 _TABLES = ("algorithm", "schedule", "eta_l")
 """tables that are settings; all others belong to the app"""
-_RECORDED = ("deadline", "grace", "message_limit", "inflated_limit", "text_limit")
+_RECORDED = ("deadline", "grace", "link_speed", "message_limit", "inflated_limit", "text_limit")
 """settings of the transport that config.toml records"""
 FREE_RULES = (*_RECORDED, "quorum", "norm_limit")
 """settings of the table `deployment` that may change when a run is resumed"""
@@ -48,6 +48,10 @@ class Deployment:
     grace: float = _setting(
         0.0, "seconds to wait for the other clients after the quorum is reached; 0: until the deadline"
     )
+    link_speed: float = _setting(
+        0.0,
+        "MB per second of the slowest client's link; a deadline that is too short for it is refused; 0: not checked",
+    )
     message_limit: float = _setting(
         0.0, "largest reply on the network, in MB; 0: twice the bytes of an uplink's vectors, and 1 MB"
     )
@@ -61,7 +65,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         real("deadline", self.deadline, above=0)
-        for name in ("grace", "message_limit", "inflated_limit"):
+        for name in ("grace", "link_speed", "message_limit", "inflated_limit"):
             real(name.replace("_", "-"), getattr(self, name), low=0)
         integer("text-limit", self.text_limit, low=0)
 

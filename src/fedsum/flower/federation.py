@@ -20,7 +20,9 @@ from .attendance import Attendance
 from .exchange import Exchange
 from .journal import Journal
 from .ledger import Ledger, RoundOutcome
+from .link_check import check_link
 from .mailbox import Mailbox
+from .operator_requests import apply_requests
 from .reply_limits import ReplyLimits, escaped
 from .reply_reader import ReplyReader
 from .roster import Roster
@@ -44,6 +46,7 @@ class Federation(Strategy):
       keys: the client of each SuperNode's public key. None without authentication: SuperNodes name their client.
       grace: seconds to wait for the other clients after the quorum is reached; 0: until the deadline.
       limits: larger replies are refused; default: a multiple of the expected size.
+      link_speed: MB per second of the slowest client's link; 0: not known, and not checked.
       on_round: called after each merged round, when its checkpoint is written.
     """
 
@@ -56,12 +59,14 @@ class Federation(Strategy):
         keys: Mapping[bytes, int] | None = None,
         grace: float = 0.0,
         limits: ReplyLimits | None = None,
+        link_speed: float = 0.0,
         on_round: Callable[[Ledger, RoundOutcome], None] | None = None,
     ) -> None:
         self.ledger, self.journal, self.schedule, self.keys = ledger, journal, schedule, keys
         self.on_round = on_round
         self.grace = real("grace", grace, low=0)
         self.limits = limits or ReplyLimits.of(ledger.validator.expected)
+        self.link_speed = real("link-speed", link_speed, low=0)
         self.attendance = Attendance()
         if schedule is not None and schedule.n != ledger.n:
             raise InputError("schedule.n", schedule.n, f"the federation has {ledger.n} clients")
@@ -93,6 +98,7 @@ class Federation(Strategy):
         self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline, limits=self.limits)
         self.reader = ReplyReader(self.limits, self._warn, self.deadline)
         self._resume_or_begin(options)
+        self._check_link()
         if self.keys is None:
             self._warn("client ids are not verified: any SuperNode can claim to be any client; set client-keys")
         state, result = self.ledger.state, Result()
@@ -100,6 +106,7 @@ class Federation(Strategy):
         try:
             while True:
                 self.journal.set_status("running", state.t)
+                apply_requests(self.journal.folder, self.ledger, self._log, self._save)
                 # If the server was killed between a round and its evaluation, the evaluation is due after the resume.
                 due = options.evaluates(state.t) and state.evaluated < state.t
                 if due and not self._evaluate(evaluate_fn, result):
@@ -123,6 +130,14 @@ class Federation(Strategy):
             self.journal.set_status(status, state.t, reason)
         result.arrays = from_vectors({"x": state.server["x"]})
         return result
+
+    def _check_link(self) -> None:
+        order, uplink = self.ledger.order(0), self.ledger.validator.expected
+        try:
+            self._log(check_link(order, uplink, self.deadline, self.link_speed))
+        except InputError as error:
+            self._warn(str(error))
+            raise
 
     def _resume_or_begin(self, options: Options) -> None:
         """Restores the state from the checkpoint in the folder, or writes the first checkpoint."""

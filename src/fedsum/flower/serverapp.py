@@ -68,6 +68,7 @@ def server_app(
                 keys=keys,
                 grace=deployment.grace,
                 limits=deployment.limits(ledger.validator.expected),
+                link_speed=deployment.link_speed,
                 on_round=on_round,
             )
             journal.claim(deployment.dump())
