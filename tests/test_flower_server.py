@@ -184,7 +184,7 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
         content["step_id"]["client"] = 0
 
     def strange(content):
-        content["status"] = ConfigRecord({"status": "fine", "epoch": 0})
+        content["status"] = ConfigRecord({"status": "fine", "order": "", "version": "", "serial": 0})
 
     happens = {
         (0, 1): "silent",
@@ -243,7 +243,7 @@ def test_replies_after_the_deadline_are_never_merged(tmp_path):
     ledger, _ = federation(tmp_path, FedSUM(), grid=grid, deadline=0.5, on_round=on_round, on_loss="table")
     assert len(late) == 1
     assert ledger.drift() < 1e-12
-    assert ledger.state.last == dict.fromkeys(range(N), 10)
+    assert {i: last.step for i, last in ledger.state.last.items()} == dict.fromkeys(range(N), 10)
 
 
 class Killed(BaseException):
@@ -290,13 +290,15 @@ def counters(ledger):
     """All counters of the server state except the seconds."""
     state = ledger.state
     delays = {name: values.tolist() for name, values in state.delays.state().items()}
-    return delays, state.sent.vectors, state.evaluated, state.norms.lists(), state.t, state.losses
+    memory = state.first_norms, state.losses, state.outliers, state.strikes, state.evicted
+    return delays, state.sent.vectors, state.evaluated, state.t, state.serial, state.attempts, memory
 
 
 def test_the_checkpoint_holds_all_counters(tmp_path):
-    schedule = Explicit(N, [[0, 1], [2], [], [1, 3], [0, 2]])
+    schedule = Explicit(N, [[0, 1, 3], [2], [], [1, 3], [0, 2]])
     ledger, _ = federation(tmp_path, FedSUM(), schedule=schedule, rounds=5, norm_limit=25)
-    ledger.state.losses[1] = 2
+    ledger.state.losses[1], ledger.state.outliers[2], ledger.state.strikes[1] = 2, 1, [3, 4]
+    ledger.evict(3)
     restored = Ledger(FedSUM(), TASK.init(0), N, ledger.options, ledger.rules)
     with closing(Journal(tmp_path / "run")) as journal:
         journal.save(ledger, ())
@@ -306,8 +308,7 @@ def test_the_checkpoint_holds_all_counters(tmp_path):
     assert restored.state.sent == ledger.state.sent
     assert restored.state.seconds == ledger.state.seconds > 0
     assert restored.state.evaluated == 5
-    assert len(restored.state.norms.first) == 4
-    assert len(restored.state.norms.later) == 3
+    assert len(restored.state.first_norms) == 4
     assert restored.state.delays.update(np.array([2, 3])) == ledger.state.delays.update(np.array([2, 3]))
 
 
@@ -375,7 +376,7 @@ def test_a_client_that_misses_the_merged_model_counts_as_absent(tmp_path):
     grid.fails = lambda kind, t, client: happens.get((t, client)) if kind == "train.farewell" else None
     ledger, _ = federation(tmp_path, FedAWE(), grid=grid, rounds=3, deadline=0.5)
     assert "round 1: client 2 did not confirm the merged model and counts as absent" in log(tmp_path)
-    assert ledger.state.last == {0: 5, 1: 4, 2: 5, 3: 5}
+    assert {i: last.step for i, last in ledger.state.last.items()} == {0: 5, 1: 4, 2: 5, 3: 5}
 
 
 def test_a_folder_is_for_one_run(tmp_path, monkeypatch):

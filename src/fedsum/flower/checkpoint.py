@@ -19,7 +19,7 @@ from .server_state import ServerState
 
 PARTICIPATION, CLIENTS = "participation.csv", "clients"
 _HEADER = "fedsum"
-_FORMAT = 3
+_FORMAT = 4
 """version of the checkpoint format; increased when older checkpoints cannot be resumed"""
 
 

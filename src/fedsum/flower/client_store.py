@@ -6,58 +6,17 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from ..algorithms import Message, State
 from ..base.checks import InputError
 from ..base.files import delete_partial_files, flush
 from .checked_file import DamagedFile, read_checked, write_checked
+from .versions import ClientVersions, StateVersion
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StateVersion:
-    """One version of a client's state, and the uplink that was sent with it."""
-
-    epoch: int
-    step: int
-    base: int
-    """the step of the version it was computed from"""
-    state: State
-    uplink: Message
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        """(epoch, step): a later version has a larger stamp."""
-        return self.epoch, self.step
-
-
-@dataclass(frozen=True)
-class ClientVersions:
-    """The versions that a client has saved.
-
-    The server has merged `merged`. `pending` was sent, and the next order tells whether it was merged.
-    """
-
-    merged: StateVersion | None = None
-    pending: StateVersion | None = None
-
-    @property
-    def newest(self) -> tuple[int, int]:
-        """The stamp of the newest version; (0, -1) if there is none."""
-        return max((version.stamp for version in (self.merged, self.pending) if version), default=(0, -1))
-
-    def find(self, epoch: int, step: int) -> StateVersion | None:
-        """The version with this stamp."""
-        for version in (self.pending, self.merged):
-            if version and version.stamp == (epoch, step):
-                return version
-        return None
 
 
 class ClientStore:
@@ -76,14 +35,13 @@ class ClientStore:
     def save(self, version: StateVersion) -> bool:
         """Saves `version` as pending. The previous pending version becomes the merged one if `version` builds on it.
 
-        Returns False and changes nothing if another process has saved a later version in the meantime.
+        Returns False and changes nothing if the result of the same or of a later order is saved already.
         """
         with self._locked():
             versions = self.read()
-            if versions.newest > version.stamp:
+            if versions.after(version) is None:
                 return False
-            pending = versions.pending
-            if pending and pending.stamp == (version.epoch, version.base):
+            if versions.promotes(version):
                 os.replace(self.folder / _PENDING, self.folder / _MERGED)
                 flush(self.folder)
             _write(self.folder / _PENDING, version)
@@ -102,8 +60,8 @@ class ClientStore:
 def _write(path: Path, version: StateVersion) -> None:
     tensors = {f"state.{name}": value for name, value in version.state.items()}
     tensors |= {f"up.{name}": value for name, value in version.uplink.items()}
-    numbers = {"epoch": version.epoch, "step": version.step, "base": version.base}
-    write_checked(path, tensors, {name: str(number) for name, number in numbers.items()})
+    names = {"version": version.version, "base": version.base, "order": version.order, "serial": str(version.serial)}
+    write_checked(path, tensors, names)
 
 
 def _read(path: Path) -> StateVersion | None:
@@ -113,11 +71,11 @@ def _read(path: Path) -> StateVersion | None:
     groups: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
     try:
         tensors, names = read_checked(path)
-        numbers = {name: int(number) for name, number in names.items()}
+        serial = int(names.pop("serial"))
         for key, value in tensors.items():
             kind, name = key.split(".", 1)
             groups[kind][name] = value
-        return StateVersion(**numbers, state=groups["state"], uplink=groups["up"])
+        return StateVersion(**names, serial=serial, state=groups["state"], uplink=groups["up"])
     except (DamagedFile, ValueError, KeyError, TypeError) as error:
         _LOGGER.warning("this client's state counts as lost: %s: %s", path, error)
         return None

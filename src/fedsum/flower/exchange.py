@@ -96,6 +96,9 @@ class Exchange:
                 self.attendance.fault(client, fault)
             else:
                 self.attendance.returned(client)
+            if fault == "unreadable":  # the ledger has seen all other replies
+                self.ledger.strike(client)
+        self.asked -= self.ledger.take_outdated()
         if self._quorum_at is None and self.ledger.accepted_count >= self.needed:
             self._quorum_at = time.monotonic()
 

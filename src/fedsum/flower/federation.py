@@ -168,6 +168,9 @@ class Federation(Strategy):
         asked, needed = len(exchange.asked), exchange.needed
         accepted = ledger.accepted_count
         outcome = ledger.close_round(None if scheduled is None else len(scheduled))
+        for client, reason in outcome.refused.items():
+            self._warn(f"round {t}: client {client}'s reply refused: {reason}")
+            self.attendance.fault(client, "refused")
         if outcome.reset:
             self._warn(f"round {t}: {outcome.reset}; epoch {state.epoch} begins: client states are reset, x is kept")
         if not outcome.advanced:

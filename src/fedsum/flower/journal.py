@@ -56,7 +56,7 @@ class Journal:
             field, saved, value = difference
             accepted = f"holds a run with {field} {saved!r}, not {value!r}; use the same value, or another folder"
             raise InputError("folder", str(self.folder), accepted)
-        ledger.state = state
+        ledger.restore(state)
         truncate_after(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
         self._run.cut_metrics(state.evaluated)
         return header.attendance

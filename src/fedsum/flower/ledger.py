@@ -1,25 +1,30 @@
 """The server's side of the protocol: orders to clients, their replies, and the merge."""
 
 import math
-from dataclasses import dataclass, replace
+import re
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round
-from ..base.checks import integer
+from ..algorithms import Algorithm, Message, Round, State
+from ..base.checks import InputError, integer
 from ..participation import DelayMeter
 from ..training import Options
+from . import membership
+from .contributions import Contribution, Contributions
 from .merge_rules import MergeRules
-from .probes import example_uplink, has_farewell, needs_start, stateful
-from .protocol import NEVER, Order, Reply, StepId, Terms
-from .server_state import ServerState
-from .uplink_validator import UplinkValidator, norm
+from .norm_bound import MEASURED, largest_norm
+from .precision import narrowed, widened
+from .probes import example_uplink, has_farewell, needs_start, stateful, totals_are_gradients
+from .protocol import NEVER, Order, Reply, StepId, Terms, content_id
+from .server_state import Merged, ServerState
+from .uplink_validator import UplinkValidator
 
-_MAX_LOSSES = 3
-"""losses of its state after which a client is excluded: with 'reset', each loss resets all other clients"""
-_MAX_EPOCHS = 2**31
+_VERSION = re.compile(r"[0-9a-f]{64}")
+_MAX_JUMP = 2**32
+"""how far ahead of the server a client may be, in serials"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class RoundOutcome:
     """whether the round is done; otherwise it is repeated"""
     reset: str = ""
     """why a new epoch began, if one did"""
+    refused: dict[int, str] = field(default_factory=dict)
+    """clients whose replies arrived but are beyond the bound, with the reason"""
 
 
 class Ledger:
@@ -39,7 +46,7 @@ class Ledger:
 
     Args:
       algorithm: the algorithm.
-      x0: x^(0). All vectors have its dtype.
+      x0: x^(0). All messages have its dtype.
       n: N, the number of clients.
       options: local steps, rates, batch size, seed, rounds and evaluations; the others are for simulations only.
       rules: when replies are merged.
@@ -49,55 +56,111 @@ class Ledger:
         self.algorithm, self.options, self.rules = algorithm, options, rules
         self.n = integer("clients", n, low=1)
         rules.check(algorithm, self.n)
-        self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n))
-        self.state.server = algorithm.init_server(x0, self.record(0))
-        self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)), rules.norm_limit)
-        self._sends_start = needs_start(algorithm)
-        self._accepted: dict[int, Message] = {}
-        self._lost: set[int] = set()
-        self._ahead: dict[int, int] = {}
+        self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n), on_loss=rules.on_loss)
+        self.state.server = widened(algorithm.init_server(x0, self.record(0)), but="x")
+        self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)))
+        self.contributions = Contributions(algorithm, table=rules.on_loss == "table")
+        self._stateful, self._sends_start = stateful(algorithm), needs_start(algorithm)
+        self._clips, self._has_farewell = totals_are_gradients(algorithm), has_farewell(algorithm)
+        self._broadcast: tuple[State, tuple[int, ...], Terms, Message, str] | None = None
         self._awaiting_farewell: set[int] = set()
+        self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
+        self._accepted: dict[int, Reply] = {}
+        self._lost: set[int] = set()
+        self._ahead: set[int] = set()
+        self._outdated: set[int] = set()
+        self._heard: set[int] = set()
+        self._offenders: set[int] = set()
+
+    def restore(self, state: ServerState) -> None:
+        """Continues with a saved state."""
+        if state.on_loss != self.rules.on_loss:
+            raise InputError("on_loss", self.rules.on_loss, f"the saved state was made with {state.on_loss!r}")
+        self.state = state
+        self._awaiting_farewell = set()
+        self._begin_attempt()
 
     def record(self, t: int) -> Round:
         """The record of round t. Its rates are those of round t; its `t` counts from the first round of the epoch."""
         return replace(self.options.record(t, self.n), t=t - self.state.first_round)
 
     def eligible(self, client: int) -> bool:
-        """Whether this client exists and is not excluded."""
-        return 0 <= client < self.n and self.state.losses.get(client, 0) < _MAX_LOSSES
+        """Whether this client exists, is not evicted, and has too few strikes to be skipped."""
+        return membership.eligible(self.state, client)
+
+    def client_records(self) -> list[membership.ClientRecord]:
+        """What the server knows of each client."""
+        return membership.records(self.state, range(self.n))
+
+    @property
+    def limit(self) -> float:
+        """The largest norm of a client's total that is merged; infinite if there is no limit yet."""
+        norms = self.state.first_norms
+        if not self.rules.norm_limit or len(norms) < self._to_measure:
+            return math.inf
+        return largest_norm(self.rules.norm_limit, norms.values())
+
+    @property
+    def _to_measure(self) -> int:
+        """Clients that must be measured before anything is merged."""
+        return min(MEASURED, membership.left(self.state)) if self.rules.norm_limit else 0
 
     def order(self, client: int) -> Order:
         """The order for this client in the current round."""
-        state, step_id = self.state, self._step_id(client)
-        now = self.record(state.t)
-        start = state.start if self._sends_start and step_id.last == NEVER else None
-        return Order(step_id, self._terms(now), self.algorithm.downlink(state.server, now), start)
+        step_id, (terms, down, content) = self._step_id(client), self._content()
+        start = self.state.start if self._sends_start and step_id.base == NEVER else None
+        return Order(step_id, terms, down, start, _order_id(step_id, content), self.state.serial)
 
     def receive(self, reply: Reply) -> str | None:
         """Accepts a reply of the current round, or returns the reason why it is refused."""
         step_id = reply.step_id
         client = step_id.client
-        if step_id != self._step_id(client):
+        if step_id != self._step_id(client) or reply.order != _order_id(step_id, self._content()[2]):
             return "answers another order"
-        if client in self._accepted or client in self._lost or client in self._ahead:
+        if client in self._accepted or client in self._lost:
             return "is not the client's first in this round"
-        if reply.status != "done" and not stateful(self.algorithm):
+        self._heard.add(client)
+        refusal = self._take(client, reply)
+        if refusal:
+            self._offenders.add(client)
+        return refusal
+
+    def _take(self, client: int, reply: Reply) -> str | None:
+        if reply.status != "done" and not self._stateful:
             return f"reports {reply.status!r}, but clients of this algorithm have no state"
         if reply.status == "ahead":
-            if not 0 <= reply.epoch < _MAX_EPOCHS:
-                return f"claims epoch {reply.epoch}"
-            self._ahead[client] = reply.epoch
+            if client in self._ahead:
+                return "reports 'ahead' again"
+            if not 0 <= reply.serial < self.state.serial + _MAX_JUMP:
+                return f"claims serial {reply.serial}, the server's is {self.state.serial}"
+            self.state.serial = max(self.state.serial, reply.serial + 1)
+            self._ahead.add(client)
+            self._outdated.add(client)
             return None
         if reply.status == "lost":
-            if step_id.last == NEVER:
+            if reply.step_id.base == NEVER:
                 return "reports 'lost', but had no state to lose"
             self._lost.add(client)
+            self._offenders.add(client)
             return None
-        norms = self.state.norms.first if step_id.last == NEVER else self.state.norms.later
-        refusal = self.validator.refusal(reply.vectors, norms)
+        if bool(_VERSION.fullmatch(reply.version)) != self._stateful:
+            return "does not name the version of its state"
+        refusal = self.validator.refusal(reply.vectors)
         if refusal is None:
-            self._accepted[client] = reply.vectors
+            self._accepted[client] = reply
         return refusal
+
+    def strike(self, client: int) -> None:
+        """Counts an offence that others have seen, such as an unreadable reply, in the current attempt."""
+        self._heard.add(client)
+        self._offenders.add(client)
+
+    def take_outdated(self) -> set[int]:
+        """The clients to ask again in this round, because the server's serial was too small for them."""
+        outdated, self._outdated = self._outdated, set()
+        return outdated
 
     @property
     def accepted_count(self) -> int:
@@ -107,7 +170,17 @@ class Ledger:
     @property
     def must_reset(self) -> bool:
         """Whether a new epoch has to begin, so that further replies to this round are useless."""
-        return bool(self._ahead) or (bool(self._lost) and self.rules.on_loss == "reset")
+        return bool(self._lost) and self.rules.on_loss == "reset"
+
+    def needed(self, scheduled: int | None) -> int:
+        """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients.
+
+        Never more than the clients that can be asked. Without a schedule, the first round needs enough to be measured.
+        """
+        if scheduled is not None:
+            return min(self.rules.quorum, scheduled)
+        first = self._to_measure if len(self.state.first_norms) < self._to_measure else 1
+        return max(1, min(max(self.rules.quorum, first), membership.asked_now(self.state)))
 
     def close_round(self, scheduled: int | None = None) -> RoundOutcome:
         """Ends the round: merges the accepted replies if they reach the quorum, and advances to the next round.
@@ -115,27 +188,30 @@ class Ledger:
         Args:
           scheduled: how many clients the schedule asks for, if there is one; the quorum is never larger.
         """
-        accepted, lost, ahead = self._accepted, sorted(self._lost), self._ahead
-        self._accepted, self._lost, self._ahead, self._awaiting_farewell = {}, set(), {}, set()
-        for client in (*lost, *ahead):
-            self.state.losses[client] = self.state.losses.get(client, 0) + 1
-        if ahead:
-            self._reset(max(self.state.epoch, *ahead.values()))
-            return RoundOutcome((), False, f"client {min(ahead)} has seen a later epoch or step than the server")
-        if lost and self.rules.on_loss == "reset":
-            self._reset(self.state.epoch)
+        state, accepted, lost = self.state, self._accepted, sorted(self._lost)
+        needed, resets = self.needed(scheduled), self.must_reset
+        # With fewer clients, no median tells a liar from an honest client: their replies are measured, and not merged.
+        measuring = len(state.first_norms.keys() | accepted.keys()) < self._to_measure
+        parts, refused = ({}, {}) if resets else self._bounded(accepted)
+        offenders, heard = self._offenders | refused.keys(), self._heard
+        self._begin_attempt()
+        self._awaiting_farewell = set()
+        for client in lost:
+            state.losses[client] = state.losses.get(client, 0) + 1
+        membership.punish(state, offenders, heard)
+        # A farewell needs a serial between this round's and the next one's.
+        state.serial += 2
+        if resets:
+            self._reset()
             return RoundOutcome((), False, f"client {lost[0]} has lost its state")
         for client in lost:
-            # Its merged uplinks stay in the table and are subtracted when the client is merged again.
-            del self.state.last[client]
-        if len(accepted) < self.needed(scheduled):
-            return RoundOutcome((), False)
-        self._merge(accepted)
-        return RoundOutcome(tuple(sorted(accepted)), True)
-
-    def needed(self, scheduled: int | None) -> int:
-        """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients."""
-        return self.rules.quorum if scheduled is None else min(self.rules.quorum, scheduled)
+            # Its contributions stay in the table and are subtracted when the client is merged again.
+            del state.last[client]
+        if len(parts) < needed or (measuring and scheduled is None):
+            return RoundOutcome((), False, refused=refused)
+        merged = {} if measuring else parts
+        self._merge(merged, accepted)
+        return RoundOutcome(tuple(sorted(merged)), True, refused=refused)
 
     def farewell(self, client: int) -> Order | None:
         """The message after the merge for a client whose reply was just merged, if the algorithm sends one."""
@@ -143,8 +219,10 @@ class Ledger:
             return None
         state, t = self.state, self.state.t - 1
         now = self.record(t)
-        step_id = StepId(state.job, state.epoch, 2 * t + 1, 2 * t, client)
-        return Order(step_id, self._terms(now), self.algorithm.farewell(state.server, now))
+        step_id = StepId(state.job, state.epoch, 2 * t + 1, state.last[client].version, client)
+        terms, vectors = self._terms(now), narrowed(self.algorithm.farewell(state.server, now), state.start.dtype)
+        content = content_id(asdict(terms), vectors=vectors)
+        return Order(step_id, terms, vectors, None, _order_id(step_id, content), state.serial - 1)
 
     def confirm_farewell(self, reply: Reply) -> str | None:
         """Accepts the reply to a farewell, or returns the reason why it is refused.
@@ -153,11 +231,46 @@ class Ledger:
         """
         step_id = reply.step_id
         order = self.farewell(step_id.client)
-        if order is None or step_id != order.step_id or reply.status != "done":
+        if order is None or (step_id, reply.order, reply.status) != (order.step_id, order.id, "done"):
             return "answers another order"
-        self.state.last[step_id.client] = step_id.step
+        if not _VERSION.fullmatch(reply.version):
+            return "does not name the version of its state"
+        self.state.last[step_id.client] = Merged(step_id.step, reply.version)
         self._awaiting_farewell.remove(step_id.client)
         return None
+
+    def evict(self, client: int) -> str:
+        """Excludes a client until it is readmitted, and takes its contributions out of the server's sums.
+
+        Returns what was done. Replies to orders that were sent before are not merged.
+        """
+        state = self.state
+        membership.exclude(state, client)
+        now = self.record(state.t)
+        change = self.contributions.withdrawal(state, client, now)
+        self._begin_attempt()
+        self._awaiting_farewell.discard(client)
+        if change is None:
+            self._reset()
+            return f"client {client} is evicted; its state is not known here, so epoch {state.epoch} begins"
+        self.contributions.forget(state, client)
+        state.first_norms.pop(client, None)
+        if not change:
+            return f"client {client} is evicted; nothing of it was merged"
+        state.server = state.server | _sums(self.algorithm.merge(state.server, change, 1, now))
+        return f"client {client} is evicted; its contributions are subtracted"
+
+    def readmit(self, client: int) -> str:
+        """Undoes `evict`: the client starts over."""
+        membership.include(self.state, client)
+        return f"client {client} is readmitted; it starts over"
+
+    def begin_epoch(self) -> str:
+        """Begins a new epoch, for a state that is older than those of the clients. Returns what was done."""
+        self._begin_attempt()
+        self._awaiting_farewell = set()
+        self._reset()
+        return f"epoch {self.state.epoch} begins: client states are reset, x is kept"
 
     def drift(self) -> float | None:
         """||y - sum of all h_i|| / ||y||, or its counterpart for this algorithm; None without a table.
@@ -168,56 +281,90 @@ class Ledger:
             return None
         now = self.record(self.state.first_round)
         total = self._total([self.state.table[client] for client in sorted(self.state.table)])
-        recomputed = self.algorithm.merge(self.algorithm.init_server(self.state.start, now), total, self.n, now)
+        initial = widened(self.algorithm.init_server(self.state.start, now), but="x")
+        recomputed = _sums(self.algorithm.merge(initial, total, self.n, now))
         difference = size = 0.0
-        for name, value in self.state.server.items():
-            if name != "x" and value.dim():
-                difference += float((value - recomputed[name]).square().sum())
-                size += float(value.square().sum())
+        for name, value in _sums(self.state.server).items():
+            difference += float((value - recomputed[name]).square().sum())
+            size += float(value.square().sum())
         return math.sqrt(difference / size if size else difference)
 
     def _step_id(self, client: int) -> StepId:
         """The step of this client in the current round."""
         state = self.state
-        return StepId(state.job, state.epoch, 2 * state.t, state.last.get(client, NEVER), client)
+        base = state.last[client].version if client in state.last else NEVER
+        return StepId(state.job, state.epoch, 2 * state.t, base, client)
+
+    def _content(self) -> tuple[Terms, Message, str]:
+        """What all orders of the current round share, and its id."""
+        state = self.state
+        # The terms depend on these numbers only. The server's vectors are replaced by a merge, never changed.
+        key = (state.t, state.epoch, len(state.first_norms), len(state.evicted))
+        if self._broadcast is None or self._broadcast[0] is not state.server or self._broadcast[1] != key:
+            now = self.record(state.t)
+            terms, down = self._terms(now), narrowed(self.algorithm.downlink(state.server, now), state.start.dtype)
+            start = {"start": state.start} if self._sends_start else {}
+            self._broadcast = state.server, key, terms, down, content_id(asdict(terms), vectors=down | start)
+        return self._broadcast[2:]
 
     def _terms(self, now: Round) -> Terms:
         dtype = str(self.state.start.dtype).removeprefix("torch.")
-        return Terms(now, self.options.seed, self.options.batch_size, dtype)
+        clip = self.limit if self._clips else math.inf
+        return Terms(now, self.options.seed, self.options.batch_size, dtype, clip if math.isfinite(clip) else 0.0)
 
-    def _merge(self, accepted: dict[int, Message]) -> None:
-        state, algorithm, now = self.state, self.algorithm, self.record(self.state.t)
-        contributions = []
-        for client in sorted(accepted):  # a fixed order of summation, whatever the order of arrival
-            first = client not in state.last
-            row = state.rows.get(client, algorithm.init_row(state.start))
-            part, state.rows[client] = algorithm.digest(row, accepted[client], now)
-            if self.rules.on_loss == "table":
-                previous = state.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})
-                if first:  # a client that starts over reports its whole state, so its earlier uplinks are subtracted
-                    part = {name: value - previous[name] for name, value in part.items()}
-                state.table[client] = {name: previous[name] + value for name, value in part.items()}
-            contributions.append(part)
-            (state.norms.first if first else state.norms.later).append(norm(accepted[client]))
-            state.last[client] = 2 * state.t
-        state.server = algorithm.merge(state.server, self._total(contributions), len(accepted), now)
-        if has_farewell(algorithm):
-            self._awaiting_farewell = set(accepted)
-        state.delays.update(np.array(sorted(accepted), dtype=np.int64))
+    def _bounded(self, accepted: dict[int, Reply]) -> tuple[dict[int, Contribution], dict[int, str]]:
+        """The contributions within the bound, and why the others are refused."""
+        state, now = self.state, self.record(self.state.t)
+        parts = {i: self.contributions.of(state, i, accepted[i].vectors, now) for i in sorted(accepted)}
+        norms = {client: part.norm for client, part in parts.items()} | state.first_norms
+        if not self.rules.norm_limit or not parts:
+            return parts, {}
+        if len(norms) < self._to_measure:
+            state.first_norms = norms
+            return parts, {}
+        limit, refused = largest_norm(self.rules.norm_limit, norms.values()), {}
+        for client, part in list(parts.items()):
+            if part.norm > limit * part.tolerance:
+                del parts[client]
+                state.outliers[client] = state.outliers.get(client, 0) + 1
+                refused[client] = f"its h has norm {part.norm:.3g}, the largest accepted is {limit:.3g}"
+        return parts, refused
+
+    def _merge(self, parts: dict[int, Contribution], replies: dict[int, Reply]) -> None:
+        state, now = self.state, self.record(self.state.t)
+        for client, part in parts.items():
+            self.contributions.record(state, client, part)
+            state.last[client] = Merged(2 * state.t, replies[client].version)
+        total = self._total([part.part for part in parts.values()])
+        server = widened(self.algorithm.merge(state.server, total, len(parts), now), but="x")
+        state.server = server | {"x": server["x"].to(state.start.dtype)}
+        if self._has_farewell:
+            self._awaiting_farewell = set(parts)
+        state.delays.update(np.array(list(parts), dtype=np.int64))
         state.t += 1
 
     def _total(self, contributions: list[Message]) -> Message:
         if not contributions:
             x, now = self.state.start, self.record(self.state.first_round)
-            part, _ = self.algorithm.digest(self.algorithm.init_row(x), example_uplink(self.algorithm, x, now), now)
+            uplink = widened(example_uplink(self.algorithm, x, now))
+            part, _ = self.algorithm.digest(self.algorithm.init_row(x), uplink, now)
             return {name: torch.zeros_like(value) for name, value in part.items()}
         names = contributions[0].keys()
         return {name: torch.stack([part[name] for part in contributions]).sum(0) for name in names}
 
-    def _reset(self, epoch: int) -> None:
-        """Begins the epoch after `epoch`: all client states are reset, x is kept."""
+    def _reset(self) -> None:
+        """Begins the next epoch: all client states are reset, x is kept."""
         state = self.state
         x = state.server["x"]
-        state.epoch, state.first_round, state.start = epoch + 1, state.t, x
-        state.last, state.rows, state.table = {}, {}, {}
-        state.server = self.algorithm.init_server(x, self.record(state.t))
+        state.epoch, state.first_round, state.start = state.epoch + 1, state.t, x
+        state.last, state.rows, state.table, state.sketches = {}, {}, {}, {}
+        state.server = widened(self.algorithm.init_server(x, self.record(state.t)), but="x")
+
+
+def _order_id(step_id: StepId, content: str) -> str:
+    return content_id(asdict(step_id), content, vectors={})
+
+
+def _sums(server: State) -> State:
+    """The vectors of the server state that are sums over clients."""
+    return {name: value for name, value in server.items() if name != "x" and value.dim()}

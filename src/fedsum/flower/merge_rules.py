@@ -15,8 +15,8 @@ class MergeRules:
     quorum: int = field(
         default=1,
         metadata={
-            "doc": "replies needed to merge a round; with fewer, the round is repeated. If the schedule asks for fewer "
-            "clients than the quorum, all of them must reply"
+            "doc": "replies needed to merge a round; with fewer, the round is repeated. If fewer clients than the "
+            "quorum are scheduled or left, all of them must reply"
         },
     )
     on_loss: Literal["reset", "table"] = field(
@@ -30,7 +30,8 @@ class MergeRules:
     norm_limit: float = field(
         default=25.0,
         metadata={
-            "doc": "largest norm of an uplink, as a multiple of the median norm of recently merged uplinks; 0: no limit"
+            "doc": "largest norm of a client's mean gradient h_i, as a multiple of the median over clients of their "
+            "first ones; clients scale larger ones down, and the server refuses larger ones. 0: no limit"
         },
     )
 

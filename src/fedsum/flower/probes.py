@@ -37,19 +37,26 @@ def telescopes(algorithm: Algorithm) -> bool:
 
     Probed: the contributions of two reports must sum to the contribution of the second report alone.
     """
-    x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
-    server, client, row = algorithm.init_server(x, now), algorithm.init_client(x), algorithm.init_row(x)
-    down = algorithm.downlink(server, now)
-
-    def sum_of_contributions(gradients: Iterable[Tensor]) -> Message:
-        state, memory, total = client, row, dict[str, Tensor]()
-        for G in gradients:
-            plan = algorithm.plan(state, down, now)
-            uplink, state = algorithm.report(state, down, plan, G, now)
-            part, memory = algorithm.digest(memory, uplink, now)
-            total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
-        return total
-
     first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
-    both, alone = sum_of_contributions([first, second]), sum_of_contributions([second])
+    both, alone = _sum_of_contributions(algorithm, [first, second]), _sum_of_contributions(algorithm, [second])
     return all(torch.equal(both[name], alone[name]) for name in both)
+
+
+def totals_are_gradients(algorithm: Algorithm) -> bool:
+    """Whether the contribution of a client's first report is its mean gradient G, as one vector."""
+    G = torch.tensor([1.0, 2.0])
+    total = list(_sum_of_contributions(algorithm, [G]).values())
+    return len(total) == 1 and torch.equal(total[0], G)
+
+
+def _sum_of_contributions(algorithm: Algorithm, gradients: Iterable[Tensor]) -> Message:
+    """The sum of the contributions of a new client's reports of these mean gradients."""
+    # eta_l and K are not 1, so that a gradient is told apart from a displacement.
+    x, now = torch.zeros(2), Round(t=0, N=1, K=2, eta_l=2.0, eta_g=1.0)
+    state, row, total = algorithm.init_client(x), algorithm.init_row(x), dict[str, Tensor]()
+    down = algorithm.downlink(algorithm.init_server(x, now), now)
+    for G in gradients:
+        uplink, state = algorithm.report(state, down, algorithm.plan(state, down, now), G, now)
+        part, row = algorithm.digest(row, uplink, now)
+        total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
+    return total

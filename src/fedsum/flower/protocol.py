@@ -1,30 +1,34 @@
 """The messages between server and client, independent of any transport.
 
-A lost reply must not leave server and client with different versions of the client's state. So each version has a
-number, its step, and every order names the version that the server expects:
+A lost reply must not leave server and client with different versions of the client's state. So each version has an id,
+derived from its content, and every order names the version that the server expects:
 
-    order: (job, epoch, step, last)     `last`: the step whose result the server merged last from this client
-    reply: (job, epoch, step, last)     merged only if `last` is still the last merged step
+    order: (job, epoch, step, base)     `base`: the version of this client's state that the server merged last
+    reply: the same, and `version`      the state after this step; merged only if `base` is still the last merged one
 
 Before a client replies, it saves two versions: the merged one and the pending one. An order that names the pending
-version proves that it was merged. An order that still names the older version proves that it was not.
+version proves that it was merged. An order that still names the older version proves that it was not. An order that
+names neither was made for a state that this client does not have, whatever its epoch and step.
 """
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from ..algorithms import Message, Round
+from ..algorithms import Message, Round, State
 
-NEVER = -1
-"""the last merged step of a client from which nothing was merged in this epoch: its state is the initial one"""
+NEVER = ""
+"""the base of a client from which nothing was merged in this epoch: its state is the initial one"""
 
 Status = Literal["done", "lost", "ahead"]
 """
 done: the reply holds the result;
 lost: the client does not have the state that the order names;
-ahead: the client has seen a later epoch or step, so the server (or this order) is out of date
+ahead: the client has saved the result of a later order, so the server (or this order) is out of date
 """
 
 
@@ -38,8 +42,8 @@ class StepId:
     """increases whenever all clients' states are reset"""
     step: int
     """2t for the work of round t, 2t + 1 for the message after its merge"""
-    last: int
-    """the client's last merged step, or NEVER"""
+    base: str
+    """the version of the client's state that the server merged last, or NEVER"""
     client: int
 
     @property
@@ -63,6 +67,8 @@ class Terms:
     batch_size: int
     dtype: str
     """of all vectors, as torch names it"""
+    clip: float = 0.0
+    """largest norm of the mean gradient; a larger one is scaled down. 0: no limit"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,10 @@ class Order:
     vectors: Message
     start: Tensor | None = None
     """x at the beginning of the epoch, for a client whose initial state depends on it"""
+    id: str = ""
+    """derived from all of the above: a repeated order has the same id, an order with other content has another"""
+    serial: int = 0
+    """increases with every attempt at a round; a client never discards a result for an order with a smaller one"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,26 @@ class Reply:
     """A client's answer to an order."""
 
     step_id: StepId
+    order: str
+    """the id of the order"""
     status: Status
     vectors: Message = field(default_factory=dict)
-    epoch: int = 0
-    """with "ahead": the latest epoch that the client has seen"""
+    version: str = NEVER
+    """with "done": the id of the client's state after this step; NEVER if clients have no state"""
+    serial: int = 0
+    """with "ahead": the largest serial that the client has seen"""
+
+
+def content_id(*parts: object, vectors: Mapping[str, Tensor]) -> str:
+    """An id derived from values and named tensors, bit for bit."""
+    digest = hashlib.sha256(repr(parts).encode())
+    for name in sorted(vectors):
+        value = vectors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def version_id(order: str, state: State) -> str:
+    """The id of the state that an order led to."""
+    return content_id(order, vectors=state)

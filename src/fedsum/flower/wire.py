@@ -26,6 +26,7 @@ def from_order(order: Order) -> RecordDict:
     terms = order.terms
     # Flower's integers have 64 bits with sign; a seed may be larger.
     fields = {**asdict(terms.now), "seed": str(terms.seed), "batch_size": terms.batch_size, "dtype": terms.dtype}
+    fields |= {"clip": terms.clip, "id": order.id, "serial": order.serial}
     records: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         "step_id": ConfigRecord(asdict(order.step_id)),
         "terms": ConfigRecord(fields),
@@ -40,9 +41,10 @@ def to_order(content: RecordDict) -> Order:
     try:
         fields: dict[str, Any] = dict(content["terms"])
         batch_size, dtype, seed = fields.pop("batch_size"), fields.pop("dtype"), int(fields.pop("seed"))
+        clip, order_id, serial = fields.pop("clip"), fields.pop("id"), fields.pop("serial")
         start = to_vectors(content["start"])["x"] if "start" in content else None
-        terms = Terms(Round(**fields), seed, batch_size, dtype)
-        return Order(_to_step_id(content), terms, to_vectors(content["vectors"]), start)
+        terms = Terms(Round(**fields), seed, batch_size, dtype, clip)
+        return Order(_to_step_id(content), terms, to_vectors(content["vectors"]), start, order_id, serial)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableMessage(f"an order that cannot be read: {error!r}") from error
 
@@ -51,7 +53,9 @@ def from_reply(reply: Reply) -> RecordDict:
     return RecordDict(
         {
             "step_id": ConfigRecord(asdict(reply.step_id)),
-            "status": ConfigRecord({"status": reply.status, "epoch": reply.epoch}),
+            "status": ConfigRecord(
+                {"status": reply.status, "order": reply.order, "version": reply.version, "serial": reply.serial}
+            ),
             "vectors": from_vectors(reply.vectors),
         }
     )
@@ -60,10 +64,12 @@ def from_reply(reply: Reply) -> RecordDict:
 def to_reply(content: RecordDict) -> Reply:
     try:
         fields: dict[str, Any] = dict(content["status"])
-        status, epoch = fields["status"], fields["epoch"]
-        if status not in get_args(Status) or not isinstance(epoch, int):
-            raise ValueError(f"status {status!r}")
-        return Reply(_to_step_id(content), status, to_vectors(content["vectors"]), epoch)
+        status, order, version, serial = (fields[name] for name in ("status", "order", "version", "serial"))
+        if status not in get_args(Status) or type(serial) is not int:
+            raise ValueError(f"status {status!r}, serial {serial!r}")
+        if not isinstance(order, str) or not isinstance(version, str):
+            raise TypeError("ids of the wrong type")
+        return Reply(_to_step_id(content), order, status, to_vectors(content["vectors"]), version, serial)
     except Exception as error:  # no reply of a client may stop the round
         raise UnreadableMessage(f"a reply that cannot be read: {error!r}") from error
 
@@ -103,7 +109,7 @@ def size_in_bytes(message: FlowerMessage) -> int:
 def _to_step_id(content: RecordDict) -> StepId:
     fields: dict[str, Any] = dict(content["step_id"])
     step_id = StepId(**fields)
-    numbers = (step_id.epoch, step_id.step, step_id.last, step_id.client)
-    if not isinstance(step_id.job, str) or not all(type(number) is int for number in numbers):
+    numbers, names = (step_id.epoch, step_id.step, step_id.client), (step_id.job, step_id.base)
+    if not all(isinstance(name, str) for name in names) or not all(type(number) is int for number in numbers):
         raise TypeError("a step id with fields of the wrong type")
     return step_id

@@ -20,8 +20,8 @@ def check(ledger, outcome):
     state = ledger.state
     if "y" not in state.server:
         return
-    h = [ClientStore(STATE, state.job, i).read().find(state.epoch, last) for i, last in state.last.items()]
-    total = sum((version.state["h"] for version in h), torch.zeros_like(state.server["y"]))
+    h = [ClientStore(STATE, state.job, i).read().find(last.version) for i, last in state.last.items()]
+    total = sum((version.state["h"].double() for version in h), torch.zeros_like(state.server["y"]))
     away = float((state.server["y"] - total).norm() / state.server["y"].norm())
     path = STATE / f"sums-{state.job}.csv"
     with path.open("a", newline="") as file:
