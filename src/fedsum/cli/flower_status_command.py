@@ -42,7 +42,7 @@ def flower_status(folder: RunsFolder, as_json: Json = False) -> None:
 def _table(status: "DeploymentStatus") -> Printed:
     printed = Printed()
     for heading in (*_COLUMNS.values(), "faults"):
-        printed.add_column(heading, justify="left" if heading == "faults" else "right")
+        printed.add_column(heading, justify="left" if heading == "faults" else "right", no_wrap=heading == "faults")
     for row in status.clients:
         printed.add_row(*(_cell(name, row) for name in _COLUMNS), _faults(row))
     return printed
