@@ -10,8 +10,10 @@ from fedsum.tasks import Quadratic, Task
 
 def task(n):
     if d := os.environ.get("FEDSUM_TEST_PARAMETERS"):
-        values = torch.zeros(n, int(d), dtype=torch.float32)
-        return Quadratic(values + 1, values, 0.0)
+        samples = (torch.arange(4), torch.zeros(4))
+        return Task(
+            lambda: nn.Embedding(int(d) // 1000, 1000), lambda out, _: out.square().mean(), [samples] * n, samples
+        )
     path = os.environ.get("FEDSUM_TEST_DATA")
     if path:
         data = torch.load(path)  # few imports, because a client app is started for every order
