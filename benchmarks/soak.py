@@ -111,11 +111,17 @@ class Soak:
         return self.net.run(**config, **terms, **rate)
 
     def supernode(self, client):
+        """Row: a client app is killed before its reply => no reply until the deadline. Flower's SuperNode notices
+        after about a minute and accepts orders again.
+        """
         self.net.processes.pop(f"supernode-{client}", None)
         key = f"--auth-supernode-private-key={self.net.certs / f'client-{client}.key'}"
         self.net.supernode(client, key, config=f'state="{self.net.state}"')
 
     def kill_node(self, client):
+        """Row: a SuperNode is killed => no reply until the deadline, until Flower lists the SuperNode as offline
+        (about a minute). With authentication, a restart is refused for the same time: restart it in a loop.
+        """
         self.net.stop(f"supernode-{client}")
         self.supernode(client)
 
@@ -124,21 +130,29 @@ class Soak:
         self.dying, self.after_kill = True, after
 
     def damage(self):
+        """Row: the server's checkpoint is damaged or missing."""
         path = self.folder / "checkpoint.safetensors"
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
     def back_up(self, _):
-        """A backup while the server runs. Later the server app is killed, and the backup restored."""
+        """A backup while the server runs. Later the server app is killed, and the backup restored.
+
+        Row: the server is restored from an old backup.
+        """
         backup = self.folder.with_name(f"backup-{self.done()}")
         write_backup(self.folder, backup)
         self.kill_app(_, lambda: restore_backup(backup, self.folder))
 
     def evict(self, client):
+        """Row: the operator evicts a client."""
         make_request(self.folder, "evict", client)
         self.readmit_after = self.done() + 2, client
 
     def kill_link(self, _):
+        """Row: the SuperLink is killed => if it was started with `--database`, start it again. SuperNodes
+        reconnect by themselves. Then call `flwr run` again.
+        """
         self.net.stop("superlink")
         time.sleep(3)
         self.net.superlink("--enable-supernode-auth")

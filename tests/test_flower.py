@@ -95,7 +95,18 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
 
 
 def test_no_fault_breaks_the_sum(tmp_path):
-    """One run with a fault in each round. The server reads the clients' state files and checks the sum every round."""
+    """One run with a fault in each round. The server reads the clients' state files and checks the sum every round.
+
+    Row: a client app raises an exception, or its disk is full.
+
+    Row: a client app is killed after its reply => no effect: the state was saved before the reply.
+
+    Row: a reply is late, duplicated, or computed from another state.
+
+    Row: a client's state is deleted or damaged.
+
+    Row: the server app is killed.
+    """
     with Net(tmp_path) as net:
         net.superlink()
         for i in range(3):
@@ -136,6 +147,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
 
 
 def test_tls_and_keys_keep_strangers_out(tmp_path):
+    """Row: a SuperNode without a registered key connects => it gets no orders."""
     certs, others = tmp_path / "certs", tmp_path / "others"
     write_certs(certs, 2, ["127.0.0.1"])
     write_certs(others, 1, ["127.0.0.1"])

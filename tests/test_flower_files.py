@@ -20,7 +20,9 @@ def flip(path, position=-3):
 
 
 def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
-    """Row: a client's state is deleted or damaged."""
+    """Row: a client's state is deleted or damaged => a checksum finds the damage. The client replies *lost*, see
+    [Lost client states](#lost-client-states).
+    """
 
     def on_round(ledger, outcome):
         if ledger.state.t == 3:
@@ -48,7 +50,9 @@ def cut(path):
 
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink, lambda path: path.write_bytes(b"")])
 def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(damage, tmp_path):
-    """Row: the server's checkpoint is damaged or missing."""
+    """Row: the server's checkpoint is damaged or missing => the previous checkpoint is used, with a line in the
+    log. If it is damaged too, the run is refused; restore a backup.
+    """
     whole = stopped_run(tmp_path)
     damage(tmp_path / "run" / "checkpoint.safetensors")
     ledger, _ = federation(tmp_path, FedSUM())
@@ -78,7 +82,9 @@ def test_a_run_without_any_checkpoint_is_refused(tmp_path):
 
 
 def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch):
-    """Row: the server app is killed."""
+    """Row: the server app is killed => call `flwr run` again with the same `folder`. The run resumes from the
+    checkpoint. Clients answer the repeated round with their saved replies.
+    """
     whole = stopped_run(tmp_path)
 
     def killed(*_):
@@ -106,7 +112,7 @@ def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch)
     ],
 )
 def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
-    """Row: a setting that changes results is changed on resume."""
+    """Row: a setting that changes results is changed on resume => refused, with the setting and both values."""
     federation(tmp_path, FedSUM(), rounds=2)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
     with pytest.raises(InputError, match=f"holds a run with {field}; use the same value, or another folder"):
@@ -117,7 +123,9 @@ def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
 
 
 def test_a_full_disk_is_the_reason_in_the_status(tmp_path, monkeypatch):
-    """Row: the server's disk is full."""
+    """Row: the server's disk is full => the run fails, and the status says why. Free space, then call `flwr run`
+    again.
+    """
     federation(tmp_path, FedSUM(), rounds=2)
 
     def full(*_, **__):

@@ -30,7 +30,9 @@ def gap(folder, ledger):
 
 @pytest.mark.parametrize("on_loss", ["reset", "table"])
 def test_a_client_is_evicted_and_readmitted(on_loss, tmp_path, monkeypatch, capsys):
-    """Row: the operator evicts a client."""
+    """Row: the operator evicts a client => its contribution is subtracted if the server knows it, otherwise an
+    epoch begins. The server applies it between two rounds.
+    """
     gaps = []
 
     def on_round(ledger, outcome):
@@ -93,7 +95,9 @@ def test_the_status_shows_what_each_client_did(tmp_path, monkeypatch, capsys):
 
 
 def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, monkeypatch, capsys):
-    """Row: the server is restored from an old backup."""
+    """Row: the server is restored from an old backup => `fedsum flower restore` begins a new epoch. If the files
+    were copied by hand, clients reply *lost* and the protocol does the same.
+    """
     gaps = []
 
     def on_round(ledger, outcome):

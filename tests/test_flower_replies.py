@@ -87,7 +87,9 @@ SPOILED = {
 
 
 def test_a_malformed_reply_costs_only_its_sender(tmp_path):
-    """Row: a reply is malformed or too large, or decodes to gigabytes."""
+    """Row: a reply is malformed or too large, or decodes to gigabytes => refused before it is decoded, and deleted
+    from the SuperLink. The other clients' round is not affected. Client text in the log is escaped and cut.
+    """
     grid = link_grid(tmp_path)
     changes = [change for change, _ in SPOILED.values()]
     grid.link.spoil = lambda t, client, reply: changes[t](reply) if 0 <= t < len(changes) and client == t % N else None
@@ -107,7 +109,9 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
 
 
 def test_a_reply_counts_for_the_order_that_the_superlink_recorded(tmp_path):
-    """Row: a reply names another client's order or another client."""
+    """Row: a reply names another client's order or another client => refused. The SuperLink's record says whose
+    reply it is.
+    """
     grid = link_grid(tmp_path)
     orders = {}
 
@@ -126,7 +130,9 @@ def test_a_reply_counts_for_the_order_that_the_superlink_recorded(tmp_path):
 
 
 def test_an_upload_that_never_ends_costs_its_sender_the_round(tmp_path):
-    """Row: a client announces a reply and does not upload it."""
+    """Row: a client announces a reply and does not upload it => no reply. The server does not wait for the upload
+    beyond the deadline.
+    """
     grid = link_grid(tmp_path)
     grid.link.withheld = lambda t, client: (t, client) == (1, 2)
     began = time.monotonic()
@@ -138,7 +144,9 @@ def test_an_upload_that_never_ends_costs_its_sender_the_round(tmp_path):
 
 
 def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
-    """Row: a client's clock is wrong."""
+    """Row: a client's clock is wrong => its replies are merged all the same, and the log warns once. With
+    authentication, Flower refuses a SuperNode whose clock is off by minutes.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     answered = grid.answered
 
@@ -162,7 +170,10 @@ def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
 
 
 def test_a_dead_client_costs_a_few_deadlines(tmp_path):
-    """Row: a client is listed and never replies."""
+    """Row: a client is listed and never replies => after k faults in a row it is not asked in 2^(k-1) - 1
+    attempts, 63 at most, unless the quorum needs it. `fedsum flower status` shows it. A restart of its SuperNode
+    ends the pause.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 10 else None
     federation(tmp_path, FedSUM(), grid=grid, rounds=16, deadline=0.3)
@@ -187,7 +198,9 @@ def test_nobody_is_skipped_whom_the_quorum_needs():
 
 
 def test_a_scheduled_client_that_is_offline_costs_a_few_deadlines(tmp_path):
-    """Row: a scheduled client is offline."""
+    """Row: a scheduled client is offline => counts as a fault like a missing reply, so that it costs a few
+    deadlines and not one per round.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=3)
     began = time.monotonic()
     federation(tmp_path, FedSUM(), grid=grid, rounds=12, deadline=0.4, schedule=Explicit(N, [[0, 3]] * 12))
@@ -196,7 +209,9 @@ def test_a_scheduled_client_that_is_offline_costs_a_few_deadlines(tmp_path):
 
 
 def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
-    """Row: one client is slower than the others."""
+    """Row: one client is slower than the others => after the quorum, the others have `grace` seconds, until the
+    deadline if it is 0.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     first_poll = {}
 
@@ -213,7 +228,9 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
 
 
 def test_two_nodes_that_are_one_client_are_reported(tmp_path):
-    """Row: two SuperNodes are the same client."""
+    """Row: two SuperNodes are the same client => the one that connected last gets the orders; the log warns. A
+    SuperNode that died is listed beside its replacement for a minute.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {200: 1}
     federation(tmp_path, FedSUM(), grid=grid, rounds=2)
@@ -225,7 +242,7 @@ def test_two_nodes_that_are_one_client_are_reported(tmp_path):
 
 
 def test_a_key_is_for_one_client(tmp_path):
-    """Row: one key is listed for two clients."""
+    """Row: one key is listed for two clients => refused at the start."""
     write_certs(tmp_path / "certs", 2, ["localhost"])
     key = (tmp_path / "certs" / "client-0.pub").read_text().strip()
     (tmp_path / "keys.toml").write_text(f'[clients]\n0 = "{key}"\n1 = "{key}"\n')
@@ -234,7 +251,9 @@ def test_a_key_is_for_one_client(tmp_path):
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_not_asked_all_the_time(tmp_path):
-    """Row: a SuperNode does not say which client it is."""
+    """Row: a SuperNode does not say which client it is => asked again after a deadline; it gets no orders until
+    then.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.fails = lambda kind, t, client: "error" if client == 2 and kind == "query.hello" else None
     federation(tmp_path, FedSUM(), grid=grid, rounds=6, deadline=30)
@@ -242,7 +261,9 @@ def test_a_node_that_fails_to_say_who_it_is_is_not_asked_all_the_time(tmp_path):
 
 
 def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
-    """Row: a round's messages do not fit the deadline."""
+    """Row: a round's messages do not fit the deadline => refused before the first round if `link-speed` is set.
+    The log always says the speed that the deadline needs.
+    """
     with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
         federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
     federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)

@@ -155,6 +155,7 @@ def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
 
 
 def test_whoever_is_online_takes_part(tmp_path):
+    """Row: a SuperNode goes offline or comes back => clients that are online take part."""
     grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=2)
     newcomers = {1: (102, 2), 3: (103, 3)}
 
@@ -175,6 +176,9 @@ def test_whoever_is_online_takes_part(tmp_path):
 
 
 def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
+    """Row: a client app raises an exception, or its disk is full => the server receives an error reply and
+    continues the round without this client. Next time the client starts from its merged state.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
 
     def spoil(content):
@@ -208,7 +212,9 @@ def test_faults_of_single_clients_do_not_stop_the_round(tmp_path):
 
 
 def test_an_outage_moves_nothing(tmp_path):
-    """Below the quorum the same round is repeated, and no wait is longer than the deadline."""
+    """Row: too few clients are online => below the quorum nothing is merged, and the round is repeated until enough
+    reply.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     seen, attempts = [], itertools.count()
 
@@ -226,6 +232,9 @@ def test_an_outage_moves_nothing(tmp_path):
 
 
 def test_replies_after_the_deadline_are_never_merged(tmp_path):
+    """Row: a reply is late, duplicated, or computed from another state => not merged. Client and server agree that
+    it was not.
+    """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     late = []
 
@@ -253,6 +262,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), MIFA()], ids=repr)
 @pytest.mark.parametrize("moment", ["merged", "saved", "evaluated"])
 def test_a_killed_server_resumes_from_its_checkpoint(algorithm, moment, tmp_path, monkeypatch):
+    """Row: the server app is killed."""
     whole, _ = federation(tmp_path / "whole", algorithm)
     save = Journal.save
 
@@ -393,6 +403,8 @@ def test_a_folder_is_for_one_run(tmp_path, monkeypatch):
 
 
 def test_lost_states_reset_the_epoch_once(tmp_path):
+    """Row: a client's state is deleted or damaged."""
+
     def on_round(ledger, outcome):
         if ledger.state.t == 3:
             for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):

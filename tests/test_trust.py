@@ -57,7 +57,9 @@ def foreign(tmp_path, monkeypatch):
 
 
 def test_reading_commands_never_import(foreign, monkeypatch, capsys):
-    """Row: a run folder or a packed file from elsewhere names code."""
+    """Row: a run folder or a packed file from elsewhere names code => `fedsum resume` asks before it imports the
+    code, or needs `--trust`. No other command imports it.
+    """
     for path in (foreign / "runs", foreign / "runs.parquet"):
         assert fedsum(monkeypatch, "show", path) == 0
         assert fedsum(monkeypatch, "show", path, "--json") == 0
