@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
+from fedsum.flower import make_request, restore_backup, write_backup
 from fedsum.flower.certs import write_certs
 from fedsum.flower.checkpoint import read_header
 from fedsum.flower.client_store import ClientStore
@@ -174,3 +175,58 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
         assert max(away for *_, away in sums(net, folder)) <= 1e-6
         trace = Trace.read(folder / "participation.csv", clients=2)
         assert [trace.active(0, t).tolist() for t in range(2)] == [[0, 1], [0, 1]]
+
+
+@pytest.mark.slow
+def test_attacks_and_operators_on_real_processes(tmp_path):
+    """Malformed and inflating replies, damaged files on both sides, a restored backup and an eviction.
+
+    Row: a reply is malformed or too large, or decodes to gigabytes.
+
+    Row: a client's clock is wrong.
+
+    Row: the server's checkpoint is damaged or missing.
+
+    Row: the server is restored from an old backup.
+
+    Row: the operator evicts a client.
+    """
+    with Net(tmp_path) as net:
+        net.superlink()
+        for i in range(3):
+            net.supernode(i)
+        net.faults((1, 0, "chunk"), (1, 1, "bomb"), (2, 2, "text"), (3, 0, "clock"), (4, 1, "flip"))
+        config = {"rounds": 6, "deadline": 60.0, "quorum": 1}
+        folder = net.run(**config)
+        wait_for((folder / "participation.csv").exists, 300, "the first round")
+        write_backup(folder, tmp_path / "backup")
+        net.finished(folder, 600)
+        log = (folder / "log").read_text()
+        make_request(folder, "evict", 2)
+        checkpoint = folder / "checkpoint.safetensors"
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"\xff")
+        net.run(**config | {"rounds": 8})
+        wait_for(lambda: "round 8/8" in (folder / "log").read_text(), 300, "two more rounds")
+        net.finished(folder, 60)
+        log += (folder / "log").read_text()
+        rounds = sums(net, folder)
+        restore_backup(tmp_path / "backup", folder)
+        net.run(**config | {"rounds": 4})
+        wait_for(lambda: "round 4/4" in (folder / "log").read_text(), 300, "the restored run")
+        net.finished(folder, 60)
+        log += (folder / "log").read_text()
+        rounds += sums(net, folder)
+    assert max(away for *_, away in rounds) <= 1e-6
+    for line in (
+        "round 1: client 0 sent a reply that cannot be read: ValueError('an array with a chunk that does not exist')",
+        "round 1: client 1 sent a reply of",
+        "bytes once decoded, more than",
+        "all is well \\x1b[2J\\n",
+        "client 0's clock is 86,4",
+        "client 1 has lost its state; epoch 1 begins",
+        "is damaged: its checksum is wrong; the file is now checkpoint.broken.safetensors",
+        "operator: evict 2: client 2 is evicted",
+        "operator: epoch: epoch",
+    ):
+        assert line in log, line
+    assert "\x1b" not in log

@@ -224,6 +224,7 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
     began = time.monotonic()
     federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=60.0, quorum=3, grace=1.0)
     assert missing(tmp_path, 3) == [set(), {3}, set()]
+    assert "round 1: client 3 did not reply within 1 s of the quorum" in log(tmp_path)
     assert time.monotonic() - began < 10
 
 

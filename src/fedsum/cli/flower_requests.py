@@ -2,22 +2,19 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ..base.checks import InputError
 from .console import err, out
 
-if TYPE_CHECKING:
-    from ..flower.operator_requests import Kind
-
 Client = Annotated[int, typer.Argument(metavar="CLIENT", help="Client id.")]
 Wait = Annotated[float, typer.Option(help="Seconds to wait until the server has applied it.")]
 _POLL = 0.2
 
 
-def request_and_wait(folder: Path, kind: "Kind", client: int, seconds: float) -> None:
+def request_and_wait(folder: Path, kind: Literal["evict", "readmit"], client: int, seconds: float) -> None:
     """Leaves the request in the run folder, and waits until the server has applied it."""
     from ..flower import deployment_status, make_request
 

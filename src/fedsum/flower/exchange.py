@@ -117,7 +117,8 @@ class Exchange:
         if self.ledger.must_reset:
             return
         t = self.ledger.state.t
+        within = "" if self.mailbox.seconds_left <= 0 else f"{self.grace:g} s of the quorum"
         for client in sorted(self.mailbox.unanswered.values()):
-            self.attendance.fault(client, self.reader.silent(client, t))
+            self.attendance.fault(client, self.reader.silent(client, t, within))
         for client in sorted(set(self.scheduled or ()) - self.asked - self.skipped):
             self.attendance.fault(client, "offline")

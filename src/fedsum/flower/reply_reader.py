@@ -55,9 +55,9 @@ class ReplyReader:
             return "refused"
         return None
 
-    def silent(self, client: int, t: int) -> Fault:
-        """A client did not reply before the deadline."""
-        return self._fault(client, t, "silent", f"did not reply within {self.deadline:g} s")
+    def silent(self, client: int, t: int, within: str = "") -> Fault:
+        """A client did not reply in time, which is before the deadline unless `within` says otherwise."""
+        return self._fault(client, t, "silent", f"did not reply within {within or f'{self.deadline:g} s'}")
 
     def _fault(self, client: int, t: int, fault: Fault, text: str) -> Fault:
         self.warn(f"round {t}: client {client} {text}")
