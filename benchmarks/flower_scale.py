@@ -130,7 +130,7 @@ def link(args):
         net.supernode(0)
         wait_for(lambda: "online" in net.flwr("supernode", "ls", "test", "--format", "json"), 120, "the SuperNode")
         for name, deadline in {"fits": 300.0, "does not fit": 20.0}.items():
-            config = {"clients": 1, "rounds": 2, "deadline": deadline, "eval-every": 2, "local-steps": 1}
+            config = {"clients": 1, "rounds": 1, "deadline": deadline, "local-steps": 1}
             config["link-speed"] = args.mbit / 8
             began = time.monotonic()
             run = net.run(folder=name.replace(" ", "-"), **config)

@@ -91,7 +91,9 @@ def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedsum.flower.checkpoint.write_checked", killed)  # after the previous checkpoint is linked
+        patch.setattr(
+            "fedsum.flower.server_checkpoint.write_checked", killed
+        )  # after the previous checkpoint is linked
         with pytest.raises(KeyboardInterrupt):
             federation(tmp_path, FedSUM())
     ledger, _ = federation(tmp_path, FedSUM())

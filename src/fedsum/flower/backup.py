@@ -9,8 +9,8 @@ from ..base.checks import InputError
 from ..base.files import flush
 from ..runs import CHECKPOINT, CONFIG, LOG, METRICS, STATUS, RunFolder
 from .checked_file import DamagedFile
-from .checkpoint import CLIENTS, PARTICIPATION, read_checkpoint, read_header
 from .operator_requests import request_epoch
+from .server_checkpoint import CLIENTS, PARTICIPATION, read_checkpoint, read_header
 
 _OUTPUTS = (CONFIG, METRICS, PARTICIPATION, LOG, STATUS)
 _ATTEMPTS = 20

@@ -12,9 +12,9 @@ from ..base.files import delete_partial_files, flush
 from ..base.toml_values import Table
 from ..runs import METRICS, RunFolder, truncate_after
 from ..spec import DEPLOYMENT, dump_algorithm, first_difference
-from .checkpoint import CLIENTS, PARTICIPATION, Checkpoints
 from .deployment import FREE_RULES
 from .ledger import Ledger
+from .server_checkpoint import CLIENTS, PARTICIPATION, Checkpoints
 
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""

@@ -8,8 +8,8 @@ from ..base.checks import InputError
 from ..runs import CHECKPOINT, PREVIOUS_CHECKPOINT, Run
 from . import membership
 from .checked_file import DamagedFile
-from .checkpoint import Header, read_server_state
 from .operator_requests import pending_requests
+from .server_checkpoint import Header, read_server_state
 from .server_state import ServerState
 
 
