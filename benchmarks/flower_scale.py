@@ -70,7 +70,10 @@ def nodes(args):
         start_seconds = time.monotonic() - began
         print(f"{started} nodes started in {start_seconds:.0f} s", flush=True)
         config = {"clients": started, "rounds": args.rounds, "deadline": args.deadline, "grace": args.grace}
-        config |= {"quorum": 5, "on-loss": "table", "schedule.name": "uniform", "schedule.size": ASKED, "eval-every": 1}
+        trace = Path(folder) / "trace.csv"
+        chosen = [(t, i) for t in range(args.rounds) for i in sorted(draw.sample(range(started), ASKED))]
+        trace.write_text("round,client\n" + "".join(f"{t},{i}\n" for t, i in chosen))
+        config |= {"quorum": 5, "on-loss": "table", "schedule.name": "trace", "schedule.path": str(trace)}
         run = net.run(**config)
         wait_for(lambda: (run / "log").exists() and len(rounds_of(run)) >= 1, 1800, "the first round")
         print(f"first round after {time.monotonic() - began:.0f} s", flush=True)
