@@ -1,20 +1,20 @@
 """End to end: a real SuperLink and real SuperNodes on 127.0.0.1."""
 
 import csv
-import json
 import tomllib
 
 import pandas as pd
 import pytest
 import torch
 from flower_net import Net, wait_for
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
+from fedsum.flower import make_request, restore_backup, write_backup
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_store import ClientStore
+from fedsum.flower.server_checkpoint import read_header
 from fedsum.tasks import Quadratic
 
 SETS = [[0, 1], [], [1], [0]]
@@ -33,9 +33,7 @@ pytestmark = pytest.mark.xdist_group("flower")  # one after the other: a federat
 
 def server_state(folder):
     """The server state in a checkpoint: numbers and tensors."""
-    with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
-        numbers = json.loads(file.metadata()["fedsum"])["state"]
-        return numbers, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    return read_header(folder / "checkpoint.safetensors").state, load_file(folder / "checkpoint.safetensors")
 
 
 def sums(net, folder):
@@ -49,9 +47,9 @@ def states_on_disk(net, folder):
     """The saved server state, the server's memory of each client, and the clients' own states."""
     numbers, tensors = server_state(folder)
     memory, clients = ({int(i): {} for i in numbers["last"]} for _ in range(2))
-    for path in (folder / "clients").iterdir():
-        rows = {k.removeprefix("row."): v for k, v in load_file(path).items() if k.startswith("row.")}
-        memory[int(path.name.split("-")[0])] = rows
+    for i, name in read_header(folder / "checkpoint.safetensors").files.items():
+        saved = load_file(folder / "clients" / name)
+        memory[i] = {k.removeprefix("row."): v for k, v in saved.items() if k.startswith("row.")}
     for i, last in numbers["last"].items():
         if version := ClientStore(net.state, numbers["job"], int(i)).read().find(last[1]):
             clients[int(i)] = version.state
@@ -98,7 +96,18 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
 
 
 def test_no_fault_breaks_the_sum(tmp_path):
-    """One run with a fault in each round. The server reads the clients' state files and checks the sum every round."""
+    """One run with a fault in each round. The server reads the clients' state files and checks the sum every round.
+
+    Row: a client app raises an exception, or its disk is full.
+
+    Row: a client app is killed after its reply => no effect: the state was saved before the reply.
+
+    Row: a reply is late, duplicated, or computed from another state.
+
+    Row: a client's state is deleted or damaged.
+
+    Row: the server app is killed.
+    """
     with Net(tmp_path) as net:
         net.superlink()
         for i in range(3):
@@ -139,6 +148,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
 
 
 def test_tls_and_keys_keep_strangers_out(tmp_path):
+    """Row: a SuperNode without a registered key connects => it gets no orders."""
     certs, others = tmp_path / "certs", tmp_path / "others"
     write_certs(certs, 2, ["127.0.0.1"])
     write_certs(others, 1, ["127.0.0.1"])
@@ -165,3 +175,58 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
         assert max(away for *_, away in sums(net, folder)) <= 1e-6
         trace = Trace.read(folder / "participation.csv", clients=2)
         assert [trace.active(0, t).tolist() for t in range(2)] == [[0, 1], [0, 1]]
+
+
+@pytest.mark.slow
+def test_attacks_and_operators_on_real_processes(tmp_path):
+    """Malformed and inflating replies, damaged files on both sides, a restored backup and an eviction.
+
+    Row: a reply is malformed or too large, or decodes to gigabytes.
+
+    Row: a client's clock is wrong.
+
+    Row: the server's checkpoint is damaged or missing.
+
+    Row: the server is restored from an old backup.
+
+    Row: the operator evicts a client.
+    """
+    with Net(tmp_path) as net:
+        net.superlink()
+        for i in range(3):
+            net.supernode(i)
+        net.faults((1, 0, "chunk"), (1, 1, "bomb"), (2, 2, "text"), (3, 0, "clock"), (4, 1, "flip"))
+        config = {"rounds": 6, "deadline": 60.0, "quorum": 1}
+        folder = net.run(**config)
+        wait_for((folder / "participation.csv").exists, 300, "the first round")
+        write_backup(folder, tmp_path / "backup")
+        net.finished(folder, 600)
+        log = (folder / "log").read_text()
+        make_request(folder, "evict", 2)
+        checkpoint = folder / "checkpoint.safetensors"
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"\xff")
+        net.run(**config | {"rounds": 8})
+        wait_for(lambda: "round 8/8" in (folder / "log").read_text(), 300, "two more rounds")
+        net.finished(folder, 60)
+        log += (folder / "log").read_text()
+        rounds = sums(net, folder)
+        restore_backup(tmp_path / "backup", folder)
+        net.run(**config | {"rounds": 4})
+        wait_for(lambda: "round 4/4" in (folder / "log").read_text(), 300, "the restored run")
+        net.finished(folder, 60)
+        log += (folder / "log").read_text()
+        rounds += sums(net, folder)
+    assert max(away for *_, away in rounds) <= 1e-6
+    for line in (
+        "round 1: client 0 sent a reply that cannot be read: ValueError('an array with a chunk that does not exist')",
+        "round 1: client 1 sent a reply of",
+        "bytes once decoded, more than",
+        "all is well \\x1b[2J\\n",
+        "client 0's clock is 86,4",
+        "client 1 has lost its state; epoch 1 begins",
+        "is damaged: its checksum is wrong; the file is now checkpoint.broken.safetensors",
+        "operator: evict 2: client 2 is evicted",
+        "operator: epoch: epoch",
+    ):
+        assert line in log, line
+    assert "\x1b" not in log

@@ -86,7 +86,9 @@ def _assigned(node):
 
 
 # Private names without a public alternative: hooks and children of a module, the compiler's limits, immediate exit.
-OF_OTHERS = re.compile(r"\._(forward_hooks|forward_pre_hooks|backward_hooks|backward_pre_hooks|modules|dynamo|exit)\b")
+OF_OTHERS = re.compile(
+    r"\._(forward_hooks|forward_pre_hooks|backward_hooks|backward_pre_hooks|modules|dynamo|exit|runtime_client)\b"
+)
 
 
 def test_nobody_reads_the_private_parts_of_other_objects():

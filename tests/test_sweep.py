@@ -516,9 +516,9 @@ def test_your_own_in_a_file(tmp_path, fedsum, monkeypatch):
     assert used["task"] == {"name": f"{mine}:task", "d": 5}
     assert used["algorithm"] == {"name": f"{mine}:Mine", "strength": 2.0}
     assert used["schedule"] == {"name": f"{mine}:Odd", "n": 6, "first": 1}
-    assert fedsum("resume", "runs/run")[0] == 0
+    assert fedsum("resume", "runs/run", "--trust")[0] == 0
     monkeypatch.chdir("/")  # the files are found from anywhere
-    assert fedsum("resume", str(tmp_path / "runs/run"))[0] == 0
+    assert fedsum("resume", str(tmp_path / "runs/run"), "--trust")[0] == 0
     monkeypatch.chdir(tmp_path)
     for wrong in ("nothing", "missing"):
         code, _, error = fedsum("run", "run.toml", "--set", f"algorithm={mine}:{wrong}", "--folder", "other")

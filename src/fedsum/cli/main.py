@@ -13,9 +13,14 @@ from .console import err, out
 from .delays_command import delays
 from .demo_command import demo
 from .fill_command import fill
+from .flower_backup_command import flower_backup
 from .flower_certs_command import flower_certs
+from .flower_evict_command import flower_evict
 from .flower_init_command import flower_init
+from .flower_readmit_command import flower_readmit
+from .flower_restore_command import flower_restore
 from .flower_settings_command import flower_settings
+from .flower_status_command import flower_status
 from .grid_command import grid
 from .list_command import list_algorithms
 from .pack_command import pack
@@ -34,10 +39,15 @@ app = typer.Typer(
 for command in (run, resume, show, compare, grid, tune, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
-flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: a complete app, certificates and keys.")
+flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: an app, keys, and operators' tools.")
 flower.command("init")(flower_init)
 flower.command("certs")(flower_certs)
 flower.command("settings")(flower_settings)
+flower.command("status")(flower_status)
+flower.command("evict")(flower_evict)
+flower.command("readmit")(flower_readmit)
+flower.command("backup")(flower_backup)
+flower.command("restore")(flower_restore)
 app.add_typer(flower, name="flower")
 
 

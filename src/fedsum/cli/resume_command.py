@@ -1,8 +1,15 @@
 """fedsum resume FOLDER"""
 
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from ..base.checks import InputError
 from ..runs import CONFIG, SWEEP_FILE, read_toml
-from ..spec import with_settings
+from ..spec import code_confirmed_by, with_settings
 from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, RunsFolder, Set
 from .console import Json
 from .running import run_table
@@ -16,17 +23,28 @@ def resume(
     gpus: Gpus = 0.0,
     keep: Keep = False,
     tensorboard: Board = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Import and run the code that the folder names.")] = False,
     as_json: Json = False,
 ) -> None:
     """Resume a run or a sweep that stopped, was interrupted or failed.
 
     With --set rounds=N, a finished run goes on to N rounds. It ends with the same result as a run of N rounds from the
     start. The runs of a sweep can be extended if their checkpoints were kept with --keep.
+
+    If its settings name your own code (file.py:name), resume asks before it imports the file.
     """
     for name in (CONFIG, SWEEP_FILE):
         if (folder / name).exists():
             execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json, extend=True)
-            run_table(with_settings(read_toml(folder / name), settings or []), folder, execution)
+            with code_confirmed_by(lambda code: trust or _trusted(code, folder)):
+                run_table(with_settings(read_toml(folder / name), settings or []), folder, execution)
             return
     accepted = f"a folder with a {CONFIG} or a {SWEEP_FILE}; a packed file has no checkpoints to resume from"
     raise InputError("folder", str(folder), accepted)
+
+
+@cache
+def _trusted(code: str, folder: Path) -> bool:
+    """Asks once per name. Without a terminal, the answer is no."""
+    question = f"{folder} names code that is imported and run: {code}. Do you trust it?"
+    return sys.stdin.isatty() and typer.confirm(question, err=True)

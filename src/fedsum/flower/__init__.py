@@ -7,6 +7,7 @@ from .requirement import INSTALL, require_flower
 
 if TYPE_CHECKING:
     from .app_template import write_app
+    from .backup import restore_backup, write_backup
     from .certs import write_certs
     from .clientapp import client_app
     from .deployment import Deployment, setting_rows
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .ledger import Ledger, RoundOutcome
     from .merge_rules import MergeRules
+    from .operator_requests import make_request
     from .serverapp import ServerTask, own_data, server_app
+    from .status_report import DeploymentStatus, deployment_status
 
 __all__ = [
     "Deployment",
+    "DeploymentStatus",
     "Federation",
     "Journal",
     "Ledger",
@@ -25,16 +29,21 @@ __all__ = [
     "RoundOutcome",
     "ServerTask",
     "client_app",
+    "deployment_status",
+    "make_request",
     "own_data",
     "require_flower",
+    "restore_backup",
     "server_app",
     "setting_rows",
     "write_app",
+    "write_backup",
     "write_certs",
 ]
 
 _MODULES = {
     "Deployment": "deployment",
+    "DeploymentStatus": "status_report",
     "Federation": "federation",
     "Journal": "journal",
     "Ledger": "ledger",
@@ -42,10 +51,14 @@ _MODULES = {
     "RoundOutcome": "ledger",
     "ServerTask": "serverapp",
     "client_app": "clientapp",
+    "deployment_status": "status_report",
+    "make_request": "operator_requests",
     "own_data": "serverapp",
+    "restore_backup": "backup",
     "server_app": "serverapp",
     "setting_rows": "deployment",
     "write_app": "app_template",
+    "write_backup": "backup",
     "write_certs": "certs",
 }
 

@@ -18,13 +18,17 @@ def read_client_keys(path: str | Path, n: int) -> dict[bytes, int]:
     """
     try:
         public_keys = tomllib.loads(Path(path).read_text(encoding="utf-8"))["clients"]
-        keys = {_pem(key): int(client) for client, key in public_keys.items()}
+        pairs = [(_pem(key), int(client)) for client, key in public_keys.items()]
     except (OSError, KeyError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
         accepted = f"a file with a table [clients] of id = public key, as in a .pub file ({error})"
         raise InputError("client-keys", str(path), accepted) from None
-    for client in keys.values():
+    keys: dict[bytes, int] = {}
+    for key, client in pairs:
         if not 0 <= client < n:
             raise InputError("client-keys", client, f"ids from 0 to {n - 1}")
+        if key in keys:
+            raise InputError("client-keys", client, f"has the key of client {keys[key]}; each client needs its own")
+        keys[key] = client
     return keys
 
 

@@ -1,21 +1,22 @@
 """A client's state on its own disk: the merged version and the pending one."""
 
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..base.checks import InputError
-from ..base.files import delete_partial_files, flush, written_whole
+from ..base.files import delete_partial_files, flush
+from .checked_file import DamagedFile, read_checked, write_checked
 from .versions import ClientVersions, StateVersion
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
+_LOGGER = logging.getLogger(__name__)
 
 
 class ClientStore:
@@ -43,8 +44,7 @@ class ClientStore:
             if versions.promotes(version):
                 os.replace(self.folder / _PENDING, self.folder / _MERGED)
                 flush(self.folder)
-            with written_whole(self.folder / _PENDING) as part:
-                _write(part, version)
+            _write(self.folder / _PENDING, version)
         return True
 
     @contextmanager
@@ -60,27 +60,22 @@ class ClientStore:
 def _write(path: Path, version: StateVersion) -> None:
     tensors = {f"state.{name}": value for name, value in version.state.items()}
     tensors |= {f"up.{name}": value for name, value in version.uplink.items()}
-    # safetensors refuses tensors that share memory, as expanded and received ones may.
-    copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     names = {"version": version.version, "base": version.base, "order": version.order, "serial": str(version.serial)}
-    try:
-        save_file(copies, path, names)
-    except SafetensorError as error:  # raised when the disk is full
-        raise OSError(str(error)) from error
+    write_checked(path, tensors, names)
 
 
 def _read(path: Path) -> StateVersion | None:
-    """The version in a file. An unreadable file counts as lost, which the protocol handles."""
+    """The version in a file. A damaged file counts as lost, which the protocol handles."""
     if not path.is_file():
         return None
-    tensors: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
+    groups: dict[str, dict[str, Tensor]] = {"state": {}, "up": {}}
     try:
-        with safe_open(path, framework="pt") as file:
-            names = file.metadata()
-            serial = int(names.pop("serial"))
-            for key in file.keys():  # noqa: SIM118  # not a mapping
-                kind, name = key.split(".", 1)
-                tensors[kind][name] = file.get_tensor(key)
-            return StateVersion(**names, serial=serial, state=tensors["state"], uplink=tensors["up"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        tensors, names = read_checked(path)
+        serial = int(names.pop("serial"))
+        for key, value in tensors.items():
+            kind, name = key.split(".", 1)
+            groups[kind][name] = value
+        return StateVersion(**names, serial=serial, state=groups["state"], uplink=groups["up"])
+    except (DamagedFile, ValueError, KeyError, TypeError) as error:
+        _LOGGER.warning("this client's state counts as lost: %s: %s", path, error)
         return None

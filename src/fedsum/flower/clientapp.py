@@ -1,5 +1,6 @@
 """The Flower ClientApp: the same algorithms and the same local loop, one client per SuperNode."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from .client_protocol import answer
 from .client_store import ClientStore
 from .deployment import configured_algorithm
 from .protocol import Order
-from .wire import from_reply, to_order
+from .wire import CLOCK, from_reply, to_order
 
 
 def client_app(
@@ -38,7 +39,7 @@ def client_app(
     @app.query("hello")
     def hello(message: FlowerMessage, context: Context) -> FlowerMessage:
         identity = ConfigRecord({"client": _client_id(context)})
-        return FlowerMessage(RecordDict({"hello": identity}), reply_to=message)
+        return _reply(message, RecordDict({"hello": identity}))
 
     def work(message: FlowerMessage, context: Context) -> FlowerMessage:
         order = to_order(message.content)
@@ -49,11 +50,20 @@ def client_app(
         chosen = algorithm or configured_algorithm(context.run_config)
         folder = context.node_config.get("state") or Path.home() / ".fedsum" / "state"
         store = ClientStore(str(folder), order.step_id.job, client)
-        return FlowerMessage(from_reply(answer(order, chosen, _task_of(order, task), store)), reply_to=message)
+        return _reply(message, from_reply(answer(order, chosen, _task_of(order, task), store)))
 
     app.train("work")(work)
     app.train("farewell")(work)
     return app
+
+
+def _reply(message: FlowerMessage, content: RecordDict) -> FlowerMessage:
+    """A reply that lives as long as the order, whatever this machine's clock says. The server checks the clock."""
+    content[CLOCK] = ConfigRecord({"seconds": time.time()})
+    reply = FlowerMessage(content, reply_to=message)
+    # Flower would give the reply a lifetime that ends in the past if the clock is ahead, and the SuperLink refuses it.
+    reply.metadata.created_at, reply.metadata.ttl = message.metadata.created_at, message.metadata.ttl
+    return reply
 
 
 def _task_of(order: Order, task: Callable[[int, int], BaseTask]) -> BaseTask:

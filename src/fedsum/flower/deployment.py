@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, Message
 from ..base.checks import InputError, integer, nearest, real
 from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import DEPLOYMENT, RunSpec, ScheduleSpec, TaskSpec, parse_algorithm
 from ..training import OPTIONS, Options, Rate
 from .merge_rules import MergeRules
+from .reply_limits import TEXT_LIMIT, ReplyLimits
 
 ONLINE = "online"
 """the schedule's name if none is given: all clients that are online take part"""
@@ -23,7 +24,9 @@ USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed",
 """options of a run that a deployment uses"""
 _TABLES = ("algorithm", "schedule", "eta_l")
 """tables that are settings; all others belong to the app"""
-FREE_RULES = ("deadline", "quorum", "norm_limit")
+_RECORDED = ("deadline", "grace", "link_speed", "message_limit", "inflated_limit", "text_limit")
+"""settings of the transport that config.toml records"""
+FREE_RULES = (*_RECORDED, "quorum", "norm_limit")
 """settings of the table `deployment` that may change when a run is resumed"""
 _RULES = tuple(rule.name for rule in fields(MergeRules))
 
@@ -42,12 +45,29 @@ class Deployment:
     """made from the spec; None: all clients that are online take part"""
     folder: str = _setting("fedsum-run", "the run folder on the server's machine; a run in it is resumed")
     deadline: float = _setting(60.0, "seconds per round; later replies are not merged")
+    grace: float = _setting(
+        0.0, "seconds to wait for the other clients after the quorum is reached; 0: until the deadline"
+    )
+    link_speed: float = _setting(
+        0.0,
+        "MB per second of the slowest client's link; a deadline that is too short for it is refused; 0: not checked",
+    )
+    message_limit: float = _setting(
+        0.0, "largest reply on the network, in MB; 0: twice the bytes of an uplink's vectors, and 1 MB"
+    )
+    inflated_limit: float = _setting(
+        0.0, "largest reply once decoded, in MB: a message may name the same bytes many times; 0: as `message-limit`"
+    )
+    text_limit: int = _setting(TEXT_LIMIT, "characters of client text in one line of the log; the rest is cut")
     client_keys: str = _setting(
         "", "the file of clients' public keys that `fedsum flower certs` writes; empty: SuperNodes name their client"
     )
 
     def __post_init__(self) -> None:
         real("deadline", self.deadline, above=0)
+        for name in ("grace", "link_speed", "message_limit", "inflated_limit"):
+            real(name.replace("_", "-"), getattr(self, name), low=0)
+        integer("text-limit", self.text_limit, low=0)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> "Deployment":
@@ -86,7 +106,12 @@ class Deployment:
         """For config.toml: the settings of the run, and a table of the settings that only a deployment has."""
         unused = [option.name for option in OPTIONS if option.name not in USED_OPTIONS]
         run = {key: value for key, value in self.spec.dump().items() if key not in unused}
-        return {**run, DEPLOYMENT: {"deadline": self.deadline, **dataclasses.asdict(self.rules)}}
+        own_settings = {name: getattr(self, name) for name in _RECORDED}
+        return {**run, DEPLOYMENT: {**own_settings, **dataclasses.asdict(self.rules)}}
+
+    def limits(self, uplink: Message) -> ReplyLimits:
+        """The largest reply, for uplinks like this one."""
+        return ReplyLimits.of(uplink, self.message_limit, self.inflated_limit or self.message_limit, self.text_limit)
 
 
 _OWN_SETTINGS = tuple(setting.name for setting in fields(Deployment) if setting.metadata)

@@ -2,14 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
-from flwr.app import Message as FlowerMessage
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
@@ -17,16 +16,20 @@ from flwr.supercore import log
 from ..base.checks import InputError, real
 from ..participation import Schedule, as_ids
 from ..training import Options
+from .attendance import Attendance
+from .exchange import Exchange
 from .journal import Journal
 from .ledger import Ledger, RoundOutcome
+from .link_check import check_link
 from .mailbox import Mailbox
+from .operator_requests import apply_requests
+from .reply_limits import ReplyLimits, escaped
+from .reply_reader import ReplyReader
 from .roster import Roster
-from .wire import UnreadableMessage, from_vectors, to_reply
+from .wire import from_vectors
 
-WORK, FAREWELL = "train.work", "train.farewell"
+FAREWELL = "train.farewell"
 POLL_SECONDS = 0.5
-# Messages expire at the deadline. Flower's clock may be ahead of ours, so an expired message is a missing reply.
-_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 class Federation(Strategy):
@@ -41,6 +44,9 @@ class Federation(Strategy):
       journal: the run folder.
       schedule: the active clients of each round; None: all clients that are online.
       keys: the client of each SuperNode's public key. None without authentication: SuperNodes name their client.
+      grace: seconds to wait for the other clients after the quorum is reached; 0: until the deadline.
+      limits: larger replies are refused; default: a multiple of the expected size.
+      link_speed: MB per second of the slowest client's link; 0: not known, and not checked.
       on_round: called after each merged round, when its checkpoint is written.
     """
 
@@ -51,10 +57,17 @@ class Federation(Strategy):
         *,
         schedule: Schedule | None = None,
         keys: Mapping[bytes, int] | None = None,
+        grace: float = 0.0,
+        limits: ReplyLimits | None = None,
+        link_speed: float = 0.0,
         on_round: Callable[[Ledger, RoundOutcome], None] | None = None,
     ) -> None:
         self.ledger, self.journal, self.schedule, self.keys = ledger, journal, schedule, keys
         self.on_round = on_round
+        self.grace = real("grace", grace, low=0)
+        self.limits = limits or ReplyLimits.of(ledger.validator.expected)
+        self.link_speed = real("link-speed", link_speed, low=0)
+        self.attendance = Attendance()
         if schedule is not None and schedule.n != ledger.n:
             raise InputError("schedule.n", schedule.n, f"the federation has {ledger.n} clients")
 
@@ -82,13 +95,18 @@ class Federation(Strategy):
         options = self.ledger.options
         options = options if num_rounds is None else replace(options, rounds=num_rounds)
         self.deadline = real("deadline", timeout, above=0)
-        self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline)
+        self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline, limits=self.limits)
+        self.reader = ReplyReader(self.limits, self._warn, self.deadline)
         self._resume_or_begin(options)
+        self._check_link()
+        if self.keys is None:
+            self._warn("client ids are not verified: any SuperNode can claim to be any client; set client-keys")
         state, result = self.ledger.state, Result()
         status, reason = "failed", ""
         try:
             while True:
                 self.journal.set_status("running", state.t)
+                apply_requests(self.journal.folder, self.ledger, self._log, self._save)
                 # If the server was killed between a round and its evaluation, the evaluation is due after the resume.
                 due = options.evaluates(state.t) and state.evaluated < state.t
                 if due and not self._evaluate(evaluate_fn, result):
@@ -103,22 +121,35 @@ class Federation(Strategy):
             status = "stopped"
             raise
         except BaseException as error:
-            reason = repr(error)
+            full = isinstance(error, OSError) and "No space left" in str(error)
+            reason = (
+                f"the server's disk is full: free space, then call `flwr run` again ({error})" if full else repr(error)
+            )
             raise
         finally:
             self.journal.set_status(status, state.t, reason)
         result.arrays = from_vectors({"x": state.server["x"]})
         return result
 
+    def _check_link(self) -> None:
+        order, uplink = self.ledger.order(0), self.ledger.validator.expected
+        try:
+            self._log(check_link(order, uplink, self.deadline, self.link_speed))
+        except InputError as error:
+            self._warn(str(error))
+            raise
+
     def _resume_or_begin(self, options: Options) -> None:
         """Restores the state from the checkpoint in the folder, or writes the first checkpoint."""
-        if not self.journal.resume(self.ledger):
+        recorded = self.journal.resume(self.ledger)
+        if recorded is None:
             self._log(
                 f"job {self.ledger.state.job}: {self.ledger.algorithm!r}, {self.ledger.n} clients,"
                 f" {options.rounds} rounds"
             )
-            self.journal.save(self.ledger, ())
+            self._save()
             return
+        self.attendance = Attendance.restored(recorded)
         state = self.ledger.state
         if not state.server["x"].isfinite().all():
             raise InputError("folder", str(self.journal.folder), "holds a run that diverged; use another folder")
@@ -129,16 +160,17 @@ class Federation(Strategy):
         ledger, state = self.ledger, self.ledger.state
         began, t = time.monotonic(), state.t
         scheduled = None if self.schedule is None else self._scheduled_clients(self.schedule, t)
-        needed = ledger.needed(None if scheduled is None else len(scheduled))
-        mailbox = Mailbox(grid, state, deadline=began + self.deadline)
-        asked = self._exchange(grid, mailbox, scheduled, needed)
-        if mailbox.seconds_left <= 0:
-            for client in sorted(mailbox.unanswered.values()):
-                self._warn_silent(client)
+        mailbox = Mailbox(grid, state, began + self.deadline, self.limits)
+        exchange = Exchange(
+            ledger, mailbox, self.roster, self.attendance, self.reader, scheduled=scheduled, grace=self.grace
+        )
+        exchange.run(grid, POLL_SECONDS)
+        asked, needed = len(exchange.asked), exchange.needed
         accepted = ledger.accepted_count
         outcome = ledger.close_round(None if scheduled is None else len(scheduled))
         for client, reason in outcome.refused.items():
             self._warn(f"round {t}: client {client}'s reply refused: {reason}")
+            self.attendance.fault(client, "refused")
         if outcome.reset:
             self._warn(f"round {t}: {outcome.reset}; epoch {state.epoch} begins: client states are reset, x is kept")
         if not outcome.advanced:
@@ -146,45 +178,20 @@ class Federation(Strategy):
                 f"round {t}: {asked} clients asked, {accepted} replies accepted, {needed} needed:"
                 " nothing merged, the round is repeated"
             )
-            self.journal.save(ledger, ())
+            self._save()
             return
         self.journal.append_participation(t, outcome.merged)
         state.seconds += time.monotonic() - began
-        self.journal.save(ledger, outcome.merged)
+        self._save(outcome.merged)
         self._send_farewells(grid, outcome, mailbox)
         self._log(
             f"round {t + 1}/{rounds}: merged {len(outcome.merged)} of {asked} clients"
             f" ({' '.join(map(str, outcome.merged))}), tau {state.delays.tau[-1]},"
             f" down {mailbox.bytes_down:,} B, up {mailbox.bytes_up:,} B, {time.monotonic() - began:.1f} s"
+            f"{_skipped(exchange.skipped)}"
         )
         if self.on_round:
             self.on_round(ledger, outcome)
-
-    def _exchange(self, grid: Grid, mailbox: Mailbox, scheduled: list[int] | None, needed: int) -> int:
-        """Sends orders and receives replies until the round can be closed. Returns how many clients were asked."""
-        ledger = self.ledger
-        asked: set[int] = set()
-        while scheduled != []:  # a round without clients sends nothing, but is merged: some algorithms change x in it
-            online = self.roster.online(grid)
-            identifying = not asked and not self.roster.complete and mailbox.seconds_left > self.deadline / 2
-            # Clients that come online after the round began are asked only if replies are missing.
-            if not identifying and (not asked or ledger.accepted_count < needed or scheduled is not None):
-                new = [
-                    client
-                    for client in online
-                    if client not in asked and ledger.eligible(client) and (not scheduled or client in scheduled)
-                ]
-                mailbox.send(WORK, {online[client]: ledger.order(client) for client in new})
-                asked.update(new)
-            for client, message in mailbox.receive():
-                self._receive(client, message, ledger.receive)
-            asked -= ledger.take_outdated()
-            all_asked = scheduled is None or len(asked) == len(scheduled)
-            complete = not mailbox.unanswered and ledger.accepted_count >= needed and all_asked
-            if ledger.must_reset or complete or mailbox.seconds_left <= 0:
-                break
-            time.sleep(POLL_SECONDS)
-        return len(asked)
 
     def _send_farewells(self, grid: Grid, outcome: RoundOutcome, mailbox: Mailbox) -> None:
         """Sends the algorithm's message after the merge, if it has one. A client that misses it counts as absent."""
@@ -196,32 +203,15 @@ class Federation(Strategy):
         online = self.roster.online(grid)
         mailbox.send(FAREWELL, {online[client]: order for client, order in orders.items() if client in online})
         while mailbox.unanswered and mailbox.seconds_left > 0:
-            for client, message in mailbox.receive():
-                self._receive(client, message, self.ledger.confirm_farewell)
+            for client, pulled in mailbox.receive():
+                self.reader.read(client, pulled, self.ledger.state.t, self.ledger.confirm_farewell)
             if mailbox.unanswered:
                 time.sleep(POLL_SECONDS)
+        mailbox.close()
         for client in sorted(mailbox.unanswered.values()):
             t = self.ledger.state.t - 1
             self._warn(f"round {t}: client {client} did not confirm the merged model and counts as absent")
-        self.journal.save(self.ledger, ())
-
-    def _receive(self, client: int, message: FlowerMessage, take: Callable[[Any], str | None]) -> None:
-        """Reads a reply and passes it to `take`, a method of the ledger that returns the reason if it refuses."""
-        t = self.ledger.state.t
-        if message.has_error() and message.error.code in _EXPIRED:
-            return self._warn_silent(client)
-        if message.has_error():
-            return self._warn(f"round {t}: client {client} failed: {message.error.reason}")
-        try:
-            reply = to_reply(message.content)
-        except UnreadableMessage as error:
-            return self._warn(f"round {t}: client {client} sent {error}")
-        if reply.step_id.client != client:
-            return self._warn(f"round {t}: client {client} replied as client {reply.step_id.client}: refused")
-        refusal = take(reply)
-        if refusal:
-            self._warn(f"round {t}: client {client}'s reply refused: {refusal}")
-        return None
+        self._save()
 
     def _evaluate(self, evaluate_fn: Callable[[int, ArrayRecord], Any] | None, result: Result) -> bool:
         """Adds a row to the metrics. Returns False if the loss or the model is not finite."""
@@ -239,22 +229,24 @@ class Federation(Strategy):
             row["drift"] = drift
         self.journal.append_metrics(row)
         state.evaluated = state.t
-        self.journal.save(self.ledger, ())
+        self._save()
         if evaluation is not None:
             shown = [name for name in row if name in ("train_loss", "test_accuracy", "drift")]
             self._log(f"after {state.t} rounds: {', '.join(f'{name} {row[name]:.4g}' for name in shown)}")
         return bool(x.isfinite().all()) and math.isfinite(row.get("train_loss", 0.0))
 
+    def _save(self, changed: Collection[int] = ()) -> None:
+        self.journal.save(self.ledger, changed, self.attendance.dump())
+
     def _scheduled_clients(self, schedule: Schedule, t: int) -> list[int]:
         ids = as_ids("schedule", schedule.active(self.ledger.options.seed, t), self.ledger.n)
         return [client for client in ids.tolist() if self.ledger.eligible(client)]
 
-    def _warn_silent(self, client: int) -> None:
-        self._warn(f"round {self.ledger.state.t}: client {client} did not reply within {self.deadline:g} s")
-
     def _log(self, line: str, level: int = INFO) -> None:
+        line = escaped(line)
         log(level, "%s", line)
-        self.journal.log(line)
+        with suppress(OSError):  # a full disk; the checkpoint raises, and Flower's log has the line
+            self.journal.log(line)
 
     def _warn(self, line: str) -> None:
         self._log(line, WARNING)
@@ -267,6 +259,10 @@ class Federation(Strategy):
         raise NotImplementedError("Federation.start() has its own round loop")
 
     configure_evaluate = aggregate_train = aggregate_evaluate = configure_train
+
+
+def _skipped(clients: set[int]) -> str:
+    return f"; not asked after repeated faults: {' '.join(map(str, sorted(clients)))}" if clients else ""
 
 
 def _plain(evaluation: Mapping[str, Any]) -> dict[str, Any]:

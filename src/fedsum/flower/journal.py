@@ -1,32 +1,25 @@
 """The server's run folder: a checkpoint before every send, metrics, participation, log and status."""
 
 import csv
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from ..base.checks import InputError
-from ..base.files import delete_partial_files, flush, written_whole
+from ..base.files import delete_partial_files, flush
 from ..base.toml_values import Table
-from ..runs import CHECKPOINT, METRICS, RunFolder, truncate_after
-from ..spec import DEPLOYMENT, dump_algorithm
+from ..runs import METRICS, RunFolder, truncate_after
+from ..spec import DEPLOYMENT, dump_algorithm, first_difference
 from .deployment import FREE_RULES
 from .ledger import Ledger
-from .server_state import ServerState
+from .server_checkpoint import CLIENTS, PARTICIPATION, Checkpoints
 
-PARTICIPATION, CLIENTS = "participation.csv", "clients"
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""
-_FORMAT = 3
-"""version of the checkpoint format; increased when older checkpoints cannot be resumed"""
-
-
+_RESULT_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed")
+"""`rounds` may change, but rates are compared over the rounds that both runs have"""
 # Settings that may change when a run is resumed: they affect neither finished rounds nor client states.
 _FREE = ("rounds", "schedule", "eval_every", "eval_last", *(f"{DEPLOYMENT}.{name}" for name in FREE_RULES))
 
@@ -35,7 +28,8 @@ class Journal:
     """A run folder that one server app at a time writes to. A run can be resumed after a kill at any instant.
 
     The state is in the checkpoint. The table and the rows of each client are in a file per client, so that the cost of
-    a checkpoint is proportional to the clients that took part. metrics.csv and participation.csv are outputs: on
+    a checkpoint is proportional to the clients that took part. If the checkpoint is damaged, the previous one is used.
+    metrics.csv and participation.csv are outputs: on
     resume, rows that are newer than the checkpoint are removed, and nothing is read from them.
     """
 
@@ -45,59 +39,34 @@ class Journal:
         self.log, self.set_status, self.close = self._run.log, self._run.set_status, self._run.close
         self.append_metrics = self._run.append
         delete_partial_files(self.folder / CLIENTS)
-        self._client_files: dict[int, str] = {}
+        self._checkpoints = Checkpoints(self.folder)
 
-    def resume(self, ledger: Ledger) -> bool:
-        """Restores the ledger's state from the checkpoint. Returns False if there is none."""
-        path = self.folder / CHECKPOINT
-        if not path.is_file():
-            return False
-        with safe_open(path, framework="pt") as file:
-            header: dict[str, Any] = json.loads(file.metadata()["fedsum"])
-        if header.get("format") != _FORMAT:
-            raise InputError("folder", str(self.folder), "holds a checkpoint of another fedsum version")
-        for field, value in _identity(ledger).items():
-            saved = header["identity"][field]
-            if saved != value:
-                raise InputError("folder", str(self.folder), f"holds a run with {field} {saved!r}, not {value!r}")
-        self._client_files = {int(client): name for client, name in header["files"].items()}
-        clients = {client: _load(self.folder / CLIENTS / name) for client, name in self._client_files.items()}
-        state = ServerState.restored(_load(path), header["state"], clients)
+    def resume(self, ledger: Ledger) -> dict[str, Any] | None:
+        """Restores the ledger's state from the newest intact checkpoint.
+
+        Returns:
+          The recorded `Attendance.dump()`, or None if the folder has no run yet.
+        """
+        loaded = self._checkpoints.load(self.log)
+        if loaded is None:
+            return None
+        state, header = loaded
+        difference = first_difference(header.identity, _identity(ledger), free=("rounds",))
+        if difference:
+            field, saved, value = difference
+            accepted = f"holds a run with {field} {saved!r}, not {value!r}; use the same value, or another folder"
+            raise InputError("folder", str(self.folder), accepted)
         ledger.restore(state)
-        for file_path in (self.folder / CLIENTS).iterdir():  # a server killed during a checkpoint leaves unused files
-            if file_path.name not in self._client_files.values():
-                file_path.unlink()
         truncate_after(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
         self._run.cut_metrics(state.evaluated)
-        return True
+        return header.attendance
 
-    def save(self, ledger: Ledger, changed: Collection[int]) -> None:
+    def save(self, ledger: Ledger, changed: Collection[int], attendance: dict[str, Any] | None = None) -> None:
         """Writes a checkpoint, which is on disk on return. `changed`: clients merged since the last checkpoint."""
-        state = ledger.state
-        (self.folder / CLIENTS).mkdir(exist_ok=True)
-        old_files = set(self._client_files.values())
-        self._client_files = {
-            client: name for client, name in self._client_files.items() if client in state.last or client in state.table
-        }
-        for client in changed:
-            tensors = state.client_tensors(client)
-            if tensors:
-                self._client_files[client] = f"{client}-{state.epoch}-{state.t}.safetensors"
-                with written_whole(self.folder / CLIENTS / self._client_files[client]) as part:
-                    save_file(_copies(tensors), part)
         for name in (METRICS, PARTICIPATION):  # rows must be on disk before a checkpoint counts them
             if (self.folder / name).exists():
                 flush(self.folder / name)
-        header = {
-            "format": _FORMAT,
-            "identity": _identity(ledger),
-            "state": state.numbers(),
-            "files": self._client_files,
-        }
-        with written_whole(self.folder / CHECKPOINT) as part:
-            save_file(_copies(state.tensors()), part, {"fedsum": json.dumps(header)})
-        for name in old_files - set(self._client_files.values()):
-            (self.folder / CLIENTS / name).unlink(missing_ok=True)
+        self._checkpoints.save(ledger.state, _identity(ledger), attendance or {}, changed)
 
     def append_participation(self, t: int, clients: Collection[int]) -> None:
         """Adds the clients that were merged in round t."""
@@ -114,23 +83,15 @@ class Journal:
         self._run.claim(config, torch.device("cpu"), free=_FREE, more={"flwr": flwr.__version__})
 
 
-def _identity(ledger: Ledger) -> dict[str, Any]:
-    """The properties that a resumed run and the run in the folder must share."""
-    start = ledger.state.start
+def _identity(ledger: Ledger) -> Table:
+    """The settings that change results. A resumed run must share them with the run in the folder."""
+    options, start = ledger.options, ledger.state.start
+    run = {name: value for name, value in options.dump().items() if name in _RESULT_OPTIONS}
     return {
-        "algorithm": dump_algorithm(ledger.algorithm, rounds=1),
+        **run,
+        "algorithm": dump_algorithm(ledger.algorithm, options.rounds),
         "clients": ledger.n,
         "parameters": len(start),
-        "dtype": str(start.dtype),
+        "dtype": str(start.dtype).removeprefix("torch."),
         "on_loss": ledger.rules.on_loss,
     }
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    with safe_open(path, framework="pt") as file:
-        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a mapping
-
-
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    # safetensors refuses tensors that share memory.
-    return {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}

@@ -267,6 +267,13 @@ class Ledger:
         membership.include(self.state, client)
         return f"client {client} is readmitted; it starts over"
 
+    def begin_epoch(self) -> str:
+        """Begins a new epoch, for a state that is older than those of the clients. Returns what was done."""
+        self._begin_attempt()
+        self._awaiting_farewell = set()
+        self._reset()
+        return f"epoch {self.state.epoch} begins: client states are reset, x is kept"
+
     def drift(self) -> float | None:
         """||y - sum of all h_i|| / ||y||, or its counterpart for this algorithm; None without a table.
 

@@ -1,13 +1,15 @@
 """The messages of one round."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 from ..algorithms import Traffic
 from .protocol import Order
+from .reply_limits import ReplyLimits
+from .reply_puller import PulledReply, ReplyPuller
 from .server_state import ServerState
 from .wire import from_order, size_in_bytes
 
@@ -19,10 +21,12 @@ class Mailbox:
       grid: Flower's grid, which delivers the messages.
       state: the server state, whose `sent` counts every message.
       deadline: a time of time.monotonic(); messages expire then.
+      limits: larger replies are refused.
     """
 
-    def __init__(self, grid: Grid, state: ServerState, deadline: float) -> None:
+    def __init__(self, grid: Grid, state: ServerState, deadline: float, limits: ReplyLimits) -> None:
         self.grid, self.state, self.deadline = grid, state, deadline
+        self._puller = ReplyPuller(grid, limits)
         self.unanswered: dict[str, int] = {}
         """the client of each order without a reply, by message id"""
         self.bytes_down = self.bytes_up = 0
@@ -45,19 +49,26 @@ class Mailbox:
             if message_id:
                 self.unanswered[message_id] = order.step_id.client
 
-    def receive(self) -> Iterable[tuple[int, FlowerMessage]]:
+    def receive(self) -> Iterator[tuple[int, PulledReply]]:
         """The replies that have arrived since the last call, one per order."""
-        for message in self.grid.pull_messages(list(self.unanswered)) if self.unanswered else ():
-            client = self.unanswered.pop(message.metadata.reply_to_message_id, None)
+        # With at least a second, a reply that arrived just before the deadline is still read.
+        until = max(self.deadline, time.monotonic() + 1)
+        for reply in self._puller.pull(list(self.unanswered), until) if self.unanswered else ():
+            client = self.unanswered.pop(reply.order_id, None)
             if client is None:
                 continue
-            if message.has_content():
-                self.bytes_up += self._count(message)
-            yield client, message
+            if reply.message is None or reply.message.has_content():
+                self.bytes_up += self._count(reply.message, reply.bytes)
+            yield client, reply
 
-    def _count(self, message: FlowerMessage) -> int:
+    def close(self) -> None:
+        """Gives up replies that are not complete."""
+        self._puller.close()
+
+    def _count(self, message: FlowerMessage | None, size: int = 0) -> int:
         """Adds a message to the traffic of the run, and returns its bytes."""
-        arrays = [array for record in message.content.array_records.values() for array in record.values()]
-        traffic = Traffic(vectors=sum(len(array.shape) == 1 for array in arrays), bytes=size_in_bytes(message))
+        records = message.content.array_records.values() if message else ()
+        vectors = sum(len(array.shape) == 1 for record in records for array in record.values())
+        traffic = Traffic(vectors=vectors, bytes=size or (size_in_bytes(message) if message else 0))
         self.state.sent += traffic
         return traffic.bytes

@@ -61,7 +61,16 @@ def server_app(
             return MetricRecord(dict(server_task.evaluate(to_vectors(arrays)["x"])))
 
         with closing(Journal(deployment.folder)) as journal:
-            federation = Federation(ledger, journal, schedule=deployment.schedule, keys=keys, on_round=on_round)
+            federation = Federation(
+                ledger,
+                journal,
+                schedule=deployment.schedule,
+                keys=keys,
+                grace=deployment.grace,
+                limits=deployment.limits(ledger.validator.expected),
+                link_speed=deployment.link_speed,
+                on_round=on_round,
+            )
             journal.claim(deployment.dump())
             federation.start(grid, timeout=deployment.deadline, evaluate_fn=evaluate)
 

@@ -1,15 +1,21 @@
 """Orders and replies as Flower's records, and back. Received records are not trusted."""
 
+import math
 from dataclasses import asdict
+from io import BytesIO
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from numpy.lib import format as npy
 
 from ..algorithms import Message, Round
 from .protocol import Order, Reply, Status, StepId, Terms
+
+CLOCK = "clock"
 
 
 class UnreadableMessage(ValueError):
@@ -68,6 +74,13 @@ def to_reply(content: RecordDict) -> Reply:
         raise UnreadableMessage(f"a reply that cannot be read: {error!r}") from error
 
 
+def clock_of(content: RecordDict) -> float | None:
+    """The client's clock when it replied, in seconds since 1970; None if the reply does not hold it."""
+    record = content.get(CLOCK)
+    value = record.get("seconds") if isinstance(record, ConfigRecord) else None
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
 def from_vectors(vectors: Message) -> ArrayRecord:
     return ArrayRecord({name: Array(value.detach().cpu().numpy()) for name, value in vectors.items()})
 
@@ -75,7 +88,17 @@ def from_vectors(vectors: Message) -> ArrayRecord:
 def to_vectors(record: Any) -> Message:
     if not isinstance(record, ArrayRecord):
         raise TypeError("not an ArrayRecord")
-    return {name: torch.from_numpy(array.numpy()) for name, array in record.items()}
+    return {name: torch.from_numpy(_decoded(array.data)) for name, array in record.items()}
+
+
+def _decoded(data: bytes) -> np.ndarray:
+    """The array in the bytes of a .npy file. NumPy alone would allocate what the file's header claims."""
+    stream = BytesIO(data)
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, column_major, dtype = read_header(stream)
+    if column_major and len(shape) > 1:
+        raise ValueError("an array in column-major order")
+    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape).copy()
 
 
 def size_in_bytes(message: FlowerMessage) -> int:

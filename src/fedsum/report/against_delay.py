@@ -16,7 +16,7 @@ from ..base.checks import InputError
 from ..figures import COLOURS
 from ..participation import DelayMeter, Schedule
 from ..runs import Run
-from ..spec import ScheduleSpec
+from ..spec import ScheduleSpec, code_confirmed_by
 from .facets import facets, ordered
 from .table import column
 
@@ -40,7 +40,8 @@ def delays(runs: Sequence[Run]) -> pd.DataFrame:
         errors = errors[errors.index % run.config["eval_every"] == 0]
         late = errors[errors.index >= run.config["rounds"] / 2]
         clients = run.config["task"]["clients"]
-        schedule = ScheduleSpec.parse(run.config["schedule"], clients).make(clients)
+        with code_confirmed_by(lambda name: False):  # the runs may be from elsewhere
+            schedule = ScheduleSpec.parse(run.config["schedule"], clients).make(clients)
         groups[curve].append((*_delays(schedule, run.config["rounds"], run.config["seed"]), errors.mean(), late.mean()))
     if not groups:
         raise InputError(

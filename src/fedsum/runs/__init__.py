@@ -3,7 +3,7 @@
 from .csv_truncation import truncate_after
 from .directions import directions
 from .execute import execute, train_in_folder
-from .layout import CHECKPOINT, CONFIG, METRICS, SWEEP_FILE
+from .layout import BROKEN_CHECKPOINT, CHECKPOINT, CONFIG, LOG, METRICS, PREVIOUS_CHECKPOINT, STATUS, SWEEP_FILE
 from .pack import pack
 from .packed_file import is_packed
 from .pools import LocalPool, Pool, RayPool
@@ -17,11 +17,15 @@ from .tensorboard import TensorBoard
 from .tuning import Search, already_there
 
 __all__ = [
+    "BROKEN_CHECKPOINT",
     "CHECKPOINT",
     "CONFIG",
+    "LOG",
     "METRICS",
     "OVER",
+    "PREVIOUS_CHECKPOINT",
     "SEED",
+    "STATUS",
     "SWEEP_FILE",
     "Best",
     "LocalPool",

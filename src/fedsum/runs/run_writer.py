@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """seconds to wait for another process to release the lock"""
 
+_SHORT_REASON = 500
+"""characters; a status of one disk block can be overwritten on a full disk"""
+
 
 class RunFolder:
     """The folder of one run, locked by one process until it is closed."""
@@ -157,13 +160,20 @@ class RunFolder:
     def set_status(self, state: str, round: int, reason: str = "", *, safe: bool = True) -> None:
         """Writes the status. `safe` waits until it is on the disk; progress updates need not wait."""
         table = {"state": state, "round": round, "reason": reason, "updated": now()}
-        if safe:
-            with written_whole(self.path / STATUS) as part:
-                part.write_text(toml_text(table))
-        else:
+        if not safe:
             part = self.path / f".{STATUS}.part"
             part.write_text(toml_text(table))
             part.replace(self.path / STATUS)
+            return
+        try:
+            with written_whole(self.path / STATUS) as part:
+                part.write_text(toml_text(table))
+        except OSError:
+            # A full disk has no room for a new file, but the old one can be overwritten.
+            table["reason"] = reason[:_SHORT_REASON]
+            with (self.path / STATUS).open("r+") as file:
+                file.write(toml_text(table))
+                file.truncate()
 
     def log(self, line: str) -> None:
         with (self.path / LOG).open("a") as file:

@@ -2,6 +2,7 @@
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
 from .display_names import display_name
+from .imported import code_confirmed_by
 from .run_spec import DEPLOYMENT, ENVIRONMENT, METRIC_DIRECTIONS, PARTS, SETTINGS, RunSpec
 from .same_run import first_difference
 from .schedule_spec import ScheduleSpec
@@ -20,6 +21,7 @@ __all__ = [
     "ScheduleSpec",
     "TaskSpec",
     "assigned",
+    "code_confirmed_by",
     "display_name",
     "dump_algorithm",
     "first_difference",

@@ -4,8 +4,11 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +17,28 @@ from ..base.checks import InputError, nearest
 
 _FILES: dict[str, str] = {}
 """the file of each module that was imported from a path"""
+_OWN = re.compile(r"fedsum\.experiments\.(availability|between|mistakes):[A-Za-z0-9]+")
+"""the names in fedsum's own settings files"""
+_CONFIRM: ContextVar[Callable[[str], bool]] = ContextVar("confirm", default=lambda name: True)
+
+
+@contextmanager
+def code_confirmed_by(confirm: Callable[[str], bool]) -> Iterator[None]:
+    """Within this block, code that settings name is imported only if `confirm(name)` returns True.
+
+    For settings that someone else may have written, as in a run folder from another machine.
+    """
+    token = _CONFIRM.set(confirm)
+    try:
+        yield
+    finally:
+        _CONFIRM.reset(token)
 
 
 def imported(kind: str, name: str) -> Callable[..., Any]:
     """The class or function that `file.py:name` or `package.module:name` names."""
+    if not _OWN.fullmatch(name) and not _CONFIRM.get()(name):
+        raise InputError(kind, name, "code that is not fedsum's; it was not imported. If you trust it, use --trust")
     where, _, attribute = name.partition(":")
     try:
         module = _from_file(Path(where).resolve()) if where.endswith(".py") else importlib.import_module(where)

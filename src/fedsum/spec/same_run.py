@@ -89,7 +89,7 @@ def _with_defaults(table: Table) -> Table:
     fields = {field.name: field.default for field in dataclasses.fields(ALGORITHMS[name])}  # type: ignore[arg-type]
     # TOML has no None: a field that is None is left out of the settings.
     defaults = {key: value for key, value in fields.items() if isinstance(value, bool | int | float | str)}
-    return {**table, "algorithm": defaults | dict(algorithm)}
+    return {**table, "algorithm": {"name": name} | defaults | dict(algorithm)}
 
 
 def _rate_digest(rate: Any, rounds: int) -> str:

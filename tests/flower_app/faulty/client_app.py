@@ -6,13 +6,14 @@ import resource
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.supernode.runtime import run_clientapp
 
-from fedsum.flower import client_app
+from fedsum.flower import client_app, clientapp
 from fedsum.flower.wire import to_order
 
 from .task import task
@@ -32,6 +33,14 @@ class Faulty(ClientApp):
             for name in ("merged", "pending"):
                 folder = Path(context.node_config["state"]) / step_id.job / f"client-{step_id.client}"
                 (folder / f"{name}.safetensors").unlink(missing_ok=True)
+        if fault == "flip":
+            for path in (Path(context.node_config["state"]) / step_id.job / f"client-{step_id.client}").glob("*.s*"):
+                content = path.read_bytes()
+                path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        if fault == "clock":
+            clientapp.time = SimpleNamespace(time=lambda: time.time() + 86_400)
+        if fault == "text":
+            raise RuntimeError("round 9: all is well \x1b[2J\n" * 100_000)
         if fault == "full":
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -49,9 +58,35 @@ class Faulty(ClientApp):
             run_clientapp.push_task_output = lambda **_: os.kill(os.getpid(), signal.SIGKILL)
         if fault and fault.startswith("delay"):
             time.sleep(float(fault.split("=")[1]))
+        if fault in ("chunk", "bomb"):
+            vectors = reply.content["vectors"]
+            fields = {name: (array.dtype, array.shape, array.stype, array.data) for name, array in vectors.items()}
+            made = Malformed if fault == "chunk" else Repeated
+            reply.content["vectors"] = ArrayRecord({name: made(*field) for name, field in fields.items()})
         if fault in ("nan", "huge", "shape", "nonsense"):
             reply.content["vectors"] = spoiled(reply.content["vectors"], fault)
         return reply
+
+
+class Malformed(Array):
+    """An array whose list of chunks names a chunk that does not exist."""
+
+    chunks = (7,)
+
+    def deflate(self):
+        head, _, body = super().deflate().partition(b"\0")
+        body = json.dumps({**json.loads(body), "arraychunk_ids": self.chunks}).encode()
+        kind, children, _ = head.decode().split(" ")
+        return f"{kind} {children} {len(body)}".encode() + b"\0" + body
+
+
+class Repeated(Malformed):
+    """An array of 5 kB that decodes to a gigabyte."""
+
+    chunks = (0,) * 200_000
+
+
+Malformed.__qualname__ = Repeated.__qualname__ = "Array"  # Flower stores the name
 
 
 def due(state, step_id):

@@ -31,13 +31,13 @@ def check(ledger, outcome):
 save = Journal.save
 
 
-def killed_once(self, ledger, changed):
+def killed_once(self, ledger, changed, attendance):
     """Killed between merge and checkpoint, in the round that a file names."""
     path = STATE / "kill-server-in"
     if path.exists() and int(path.read_text()) == ledger.state.t - 1 and changed:
         path.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    save(self, ledger, changed)
+    save(self, ledger, changed, attendance)
 
 
 Journal.save = killed_once

@@ -8,7 +8,21 @@ from torch import nn
 from fedsum.tasks import Quadratic, Task
 
 
+class AllWeights(nn.Module):
+    """A model of any size, with a gradient that has no equal parts: Flower would send them once."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(d))
+
+    def forward(self, inputs):
+        return inputs.squeeze(1) + self.weights.square().sum()
+
+
 def task(n):
+    if d := os.environ.get("FEDSUM_TEST_PARAMETERS"):
+        samples = (torch.zeros(4, 1), torch.zeros(4))
+        return Task(lambda: AllWeights(int(d)), lambda out, _: out.mean(), [samples] * n, samples)
     path = os.environ.get("FEDSUM_TEST_DATA")
     if path:
         data = torch.load(path)  # few imports, because a client app is started for every order

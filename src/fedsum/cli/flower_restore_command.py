@@ -1,0 +1,21 @@
+"""fedsum flower restore BACKUP FOLDER"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import out
+
+
+def flower_restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that `fedsum flower backup` has written.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The run folder; a run in it is moved aside.")],
+) -> None:
+    """Make a backup the run folder. `flwr run` then resumes it with a new epoch, so that clients and server agree."""
+    from ..flower import restore_backup
+
+    rounds, moved = restore_backup(backup, folder)
+    out.print(f"{folder}: restored after {rounds} rounds; a new epoch begins", soft_wrap=True, highlight=False)
+    if moved:
+        out.print(f"the old folder is now {moved}", soft_wrap=True, highlight=False)

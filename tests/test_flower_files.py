@@ -1,0 +1,182 @@
+"""Damaged, missing and changed files of a deployment, on both sides."""
+
+import errno
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from test_flower_server import federation, in_a_server_app, log  # noqa: F401
+
+from fedsum import MIFA, FedSUM, InputError
+
+
+def flip(path, position=-3):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
+    """Row: a client's state is deleted or damaged => a checksum finds the damage. The client replies *lost*, see
+    [Lost client states](#lost-client-states).
+    """
+
+    def on_round(ledger, outcome):
+        if ledger.state.t == 3:
+            for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):
+                flip(file)
+
+    ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
+    assert "client 2 has lost its state; epoch 1 begins" in log(tmp_path)
+    assert "this client's state counts as lost" in caplog.text
+    assert "its checksum is wrong" in caplog.text
+    assert ledger.state.epoch == 1
+
+
+def stopped_run(folder, algorithm=None, **given):
+    """A run that stopped after 4 of 6 rounds, and the final state of the same run without a stop."""
+    algorithm = algorithm or FedSUM()
+    whole, _ = federation(folder / "whole", algorithm, **given)
+    federation(folder, algorithm, rounds=4, **given)
+    return whole
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(damage, tmp_path):
+    """Row: the server's checkpoint is damaged or missing => the previous checkpoint is used, with a line in the
+    log. If it is damaged too, the run is refused; restore a backup.
+    """
+    whole = stopped_run(tmp_path)
+    damage(tmp_path / "run" / "checkpoint.safetensors")
+    ledger, _ = federation(tmp_path, FedSUM())
+    assert "continuing from the previous checkpoint, after round 4" in log(tmp_path)
+    assert (damage is Path.unlink) == ("the file is now checkpoint.broken.safetensors" not in log(tmp_path))
+    assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
+
+
+def test_a_damaged_client_file_of_the_server_is_found(tmp_path):
+    """Row: the server's checkpoint is damaged or missing."""
+    stopped_run(tmp_path, MIFA())
+    for path in (tmp_path / "run" / "clients").glob("0-*"):
+        flip(path)
+    with pytest.raises(InputError, match=r"is damaged: its checksum is wrong; restore a backup with `fedsum flower"):
+        federation(tmp_path, MIFA())
+
+
+def test_a_run_without_any_checkpoint_is_refused(tmp_path):
+    """Row: the server's checkpoint is damaged or missing."""
+    federation(tmp_path, FedSUM(), rounds=2)
+    for path in (tmp_path / "run").glob("checkpoint*"):
+        path.unlink()
+    before = (tmp_path / "run" / "participation.csv").read_bytes()
+    with pytest.raises(InputError, match=r"has a run, but no checkpoint; restore a backup with `fedsum"):
+        federation(tmp_path, FedSUM())
+    assert (tmp_path / "run" / "participation.csv").read_bytes() == before
+
+
+def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch):
+    """Row: the server app is killed => call `flwr run` again with the same `folder`. The run resumes from the
+    checkpoint. Clients answer the repeated round with their saved replies.
+    """
+    whole = stopped_run(tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "fedsum.flower.server_checkpoint.write_checked", killed
+        )  # after the previous checkpoint is linked
+        with pytest.raises(KeyboardInterrupt):
+            federation(tmp_path, FedSUM())
+    ledger, _ = federation(tmp_path, FedSUM())
+    assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
+    assert "previous checkpoint" not in log(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"seed": 1}, "seed 0, not 1"),
+        ({"local_steps": 3}, "local_steps 2, not 3"),
+        ({"eta_l": 0.04}, r"eta_l\(0\) 0.05, not 0.04"),
+        ({"eta_l": lambda t: 0.05 if t < 1 else 0.01}, r"eta_l\(1\) 0.05, not 0.01"),
+        ({"eta_g": 0.5}, "eta_g 1.0, not 0.5"),
+        ({"batch_size": 7}, "batch_size 128, not 7"),
+        ({"on_loss": "table"}, "on_loss 'reset', not 'table'"),
+    ],
+)
+def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
+    """Row: a setting that changes results is changed on resume => refused, with the setting and both values."""
+    federation(tmp_path, FedSUM(), rounds=2)
+    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(InputError, match=f"holds a run with {field}; use the same value, or another folder"):
+        federation(tmp_path, FedSUM(), **changed)
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    ledger, _ = federation(tmp_path, FedSUM(), rounds=4, quorum=2, deadline=3.0, grace=1.0)
+    assert ledger.state.t == 4
+
+
+def test_a_full_disk_is_the_reason_in_the_status(tmp_path, monkeypatch):
+    """Row: the server's disk is full => the run fails, and the status says why. Free space, then call `flwr run`
+    again.
+    """
+    federation(tmp_path, FedSUM(), rounds=2)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        for name in ("fedsum.flower.checked_file.save_file", "fedsum.base.files.flush", "fedsum.runs.RunFolder.log"):
+            patch.setattr(name, full)
+        with pytest.raises(OSError, match="No space left"):
+            federation(tmp_path, FedSUM())
+    status = tomllib.loads((tmp_path / "run" / "status.toml").read_text())
+    assert status["state"] == "failed"
+    assert status["reason"].startswith("the server's disk is full: free space, then call `flwr run` again")
+    ledger, _ = federation(tmp_path, FedSUM())
+    assert ledger.state.t == 6
+
+
+FULL_DISK = """
+import errno
+import sys
+import tomllib
+from contextlib import closing
+from pathlib import Path
+
+from fedsum.flower.journal import Journal
+
+folder = Path(sys.argv[1])
+with closing(Journal(folder / "run")) as journal:
+    journal.set_status("running", 1)
+    try:
+        with (folder / "filler").open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    journal.set_status("failed", 1, "the server's disk is full " + "x" * 9000)
+print(tomllib.loads((folder / "run" / "status.toml").read_text())["reason"][:25])
+"""
+
+
+@pytest.mark.slow
+def test_a_really_full_disk_is_the_reason_in_the_status(tmp_path):
+    """Row: the server's disk is full."""
+    (tmp_path / "disk").mkdir()
+    script = tmp_path / "full.py"
+    script.write_text(FULL_DISK)
+    command = f"mount -t tmpfs -o size=256k none {tmp_path / 'disk'} && {sys.executable} {script} {tmp_path / 'disk'}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"needs the right to mount: {done.stderr.strip()}")
+    assert done.stdout.strip() == "the server's disk is full", done.stderr

@@ -1,0 +1,273 @@
+"""No reply of one client stops, fills or fools the server. Flower's own grid, with a SuperLink in this process."""
+
+import json
+import time
+import tracemalloc
+
+import pytest
+from flower_link import LinkGrid, deflated, rewritten, with_chunks
+from flwr.app import Array, ArrayRecord, Error
+from flwr.app.message import message as flower_message
+from flwr.server.utils.validator import validate_message
+from flwr.supercore.date import now
+from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
+
+from fedsum import Explicit, FedSUM, InputError, Trace
+from fedsum.flower import client_app
+from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
+from fedsum.flower.certs import write_certs
+from fedsum.flower.client_keys import read_client_keys
+
+
+def link_grid(folder):
+    return LinkGrid(client_app(lambda i, n: TASK), folder / "clients", CONFIG, N)
+
+
+def missing(folder, rounds):
+    """The clients that were not merged, per round."""
+    trace = Trace.read(folder / "run" / "participation.csv", clients=N)
+    return [set(range(N)) - set(trace.active(0, t).tolist()) for t in range(rounds)]
+
+
+def many_names(body):
+    """An ArrayRecord that names its array 10,000 times."""
+    (array,) = json.loads(body).values()
+    return json.dumps({"delta": array} | {f"v{i}": array for i in range(10_000)}).encode()
+
+
+def large_text(reply):
+    """A reply with 3 MB of text beside its vectors."""
+    reply.content["status"]["status"] = "done" * 750_000
+    return deflated(reply)
+
+
+def claims(shape):
+    """An array whose .npy header claims another shape."""
+
+    def change(reply):
+        data = reply.content["vectors"]["delta"].data.replace(b"(4,)", shape)
+        reply.content["vectors"] = ArrayRecord({"delta": Array("float64", (4,), "numpy.ndarray", data)})
+        return deflated(reply)
+
+    return change
+
+
+def failed(reason):
+    def change(reply):
+        reply.__dict__.update(_content=None, _error=Error(2, reason))
+        return deflated(reply)
+
+    return change
+
+
+SPOILED = {
+    "a chunk that does not exist": (
+        lambda reply: rewritten(reply, "Array", with_chunks([7])),
+        "sent a reply that cannot be read: ValueError('an array with a chunk that does not exist')",
+    ),
+    "a chunk 100,000 times": (
+        lambda reply: rewritten(reply, "Array", with_chunks([0] * 100_000)),
+        "bytes once decoded, more than 1,000,064",
+    ),
+    "an array 10,000 times": (
+        lambda reply: rewritten(reply, "ArrayRecord", many_names),
+        "sent a reply of 1,760,176 bytes once decoded",
+    ),
+    "an object that is not JSON": (
+        lambda reply: rewritten(reply, "Array", lambda body: b"}{"),
+        "sent a reply that cannot be read: JSONDecodeError",
+    ),
+    "3 MB of text": (large_text, "sent a reply of more than 1,000,064 bytes"),
+    "a header with another shape": (claims(b"(9,)"), "sent a reply that cannot be read"),
+    "newlines and terminal codes": (
+        failed("first\n2026-01-01 round 9: all is well \x1b[2J" + "x" * 5000),
+        "failed: first\\n2026-01-01 round 9: all is well \\x1b[2J" + "x" * (300 - 42) + "... (",
+    ),
+}
+
+
+def test_a_malformed_reply_costs_only_its_sender(tmp_path):
+    """Row: a reply is malformed or too large, or decodes to gigabytes => refused before it is decoded, and deleted
+    from the SuperLink. The other clients' round is not affected. Client text in the log is escaped and cut.
+    """
+    grid = link_grid(tmp_path)
+    changes = [change for change, _ in SPOILED.values()]
+    grid.link.spoil = lambda t, client, reply: changes[t](reply) if 0 <= t < len(changes) and client == t % N else None
+    tracemalloc.start()
+    rounds = len(changes) + 1
+    federation(tmp_path, FedSUM(), grid=grid, rounds=rounds, deadline=2.0, on_loss="table")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6
+    assert missing(tmp_path, rounds)[:-1] == [{t % N} for t in range(len(changes))]
+    lines = log(tmp_path)
+    for _, line in SPOILED.values():
+        assert line in lines
+    assert "\x1b" not in lines
+    assert all(line.startswith("20") for line in lines.splitlines())
+    assert max(map(len, lines.splitlines())) < 500
+
+
+def test_a_reply_counts_for_the_order_that_the_superlink_recorded(tmp_path):
+    """Row: a reply names another client's order or another client => refused. The SuperLink's record says whose
+    reply it is.
+    """
+    grid = link_grid(tmp_path)
+    orders = {}
+
+    def as_client_0(t, client, reply):
+        orders[t, client] = reply.metadata.reply_to_message_id
+        if (t, client) != (1, 1):
+            return None
+        reply.metadata.__dict__["_reply_to_message_id"] = orders[1, 0]
+        reply.content["step_id"]["client"] = 0
+        return deflated(reply)
+
+    grid.link.spoil = as_client_0
+    federation(tmp_path, FedSUM(), grid=grid, rounds=2, deadline=2.0)
+    assert missing(tmp_path, 2) == [set(), {1}]
+    assert "client 1 replied as client 0: refused" in log(tmp_path)
+
+
+def test_an_upload_that_never_ends_costs_its_sender_the_round(tmp_path):
+    """Row: a client announces a reply and does not upload it => no reply. The server does not wait for the upload
+    beyond the deadline.
+    """
+    grid = link_grid(tmp_path)
+    grid.link.withheld = lambda t, client: (t, client) == (1, 2)
+    began = time.monotonic()
+    federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=1.0)
+    assert time.monotonic() - began < 6
+    assert missing(tmp_path, 3) == [set(), {2}, set()]
+    assert "round 1: client 2 did not reply within 1 s" in log(tmp_path)
+    assert len(grid.link.confirmed) == N + 3 * N  # all replies are deleted from the SuperLink, also the unfinished one
+
+
+def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
+    """Row: a client's clock is wrong => its replies are merged all the same, and the log warns once. With
+    authentication, Flower refuses a SuperNode whose clock is off by minutes.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    answered = grid.answered
+
+    def with_clock(message):
+        with monkeypatch.context() as patch:
+            if grid.nodes[message.metadata.dst_node_id] == 2:
+                ahead = now().timestamp() + 86_400
+                patch.setattr(flower_message, "now", lambda: now().fromtimestamp(ahead, now().tzinfo))
+                patch.setattr("fedsum.flower.clientapp.time.time", lambda: ahead)
+            replies = answered(message)
+        for reply in replies:
+            reply.metadata.__dict__["_message_id"] = "reply"
+            reply.metadata.dst_node_id = reply.metadata.dst_node_id or 1
+            assert not [e for e in validate_message(reply, is_reply_message=True) if "ttl" in e.lower()]
+        return replies
+
+    grid.answered = with_clock
+    federation(tmp_path, FedSUM(), grid=grid, rounds=2)
+    assert missing(tmp_path, 2) == [set(), set()]
+    assert log(tmp_path).count("client 2's clock is 86,400 s ahead of the server's: synchronise it") == 1
+
+
+def test_a_dead_client_costs_a_few_deadlines(tmp_path):
+    """Row: a client is listed and never replies => after k faults in a row it is not asked in 2^(k-1) - 1
+    attempts, 63 at most, unless the quorum needs it. `fedsum flower status` shows it. A restart of its SuperNode
+    ends the pause.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 10 else None
+    federation(tmp_path, FedSUM(), grid=grid, rounds=16, deadline=0.3)
+    lines = log(tmp_path)
+    asked = [t for t in range(16) if f"round {t}: client 1 did not reply within 0.3 s" in lines]
+    assert asked == [0, 1, 3, 7]  # pauses of 0, 1, 3 and 7 rounds
+    assert missing(tmp_path, 16)[14:] == [{1}, set()]
+    assert lines.count("not asked after repeated faults: 1") == 1 + 3 + 7
+
+
+def test_nobody_is_skipped_whom_the_quorum_needs():
+    """Row: a client is listed and never replies."""
+    attendance = Attendance()
+    for _ in range(20):
+        attendance.fault(3, "silent")
+    assert attendance.begin_attempt([1, 2, 3], 3) == set()
+    assert attendance.begin_attempt([1, 2, 3], 2) == {3}
+    assert attendance.dump() == {"3": {"faults": {"silent": 20}, "skipped": 1, "pause": LONGEST_PAUSE - 2}}
+    assert Attendance.restored(attendance.dump()).begin_attempt([3, 4], 1) == set()
+    attendance.returned(3)
+    assert attendance.begin_attempt([1, 2, 3], 2) == set()
+
+
+def test_a_scheduled_client_that_is_offline_costs_a_few_deadlines(tmp_path):
+    """Row: a scheduled client is offline => counts as a fault like a missing reply, so that it costs a few
+    deadlines and not one per round.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=3)
+    began = time.monotonic()
+    federation(tmp_path, FedSUM(), grid=grid, rounds=12, deadline=0.4, schedule=Explicit(N, [[0, 3]] * 12))
+    assert missing(tmp_path, 12) == [{1, 2, 3}] * 12
+    assert 4 * 0.4 < time.monotonic() - began < 8 * 0.4
+
+
+def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
+    """Row: one client is slower than the others => after the quorum, the others have `grace` seconds, until the
+    deadline if it is 0.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    first_poll = {}
+
+    def fails(kind, t, client):
+        since = time.monotonic() - first_poll.setdefault((kind, t, client), time.monotonic())
+        slow = {(0, 3): 0.3, (1, 3): 99.0}
+        return "silent" if kind == "train.work" and since < slow.get((t, client), 0) else None
+
+    grid.fails = fails
+    began = time.monotonic()
+    federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=60.0, quorum=3, grace=1.0)
+    assert missing(tmp_path, 3) == [set(), {3}, set()]
+    assert "round 1: client 3 did not reply within 1 s of the quorum" in log(tmp_path)
+    assert time.monotonic() - began < 10
+
+
+def test_two_nodes_that_are_one_client_are_reported(tmp_path):
+    """Row: two SuperNodes are the same client => the one that connected last gets the orders; the log warns. A
+    SuperNode that died is listed beside its replacement for a minute.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.nodes |= {200: 1}
+    federation(tmp_path, FedSUM(), grid=grid, rounds=2)
+    line = "SuperNodes 101 and 200 are both client 1: 200, which connected last, gets the orders"
+    assert log(tmp_path).count(line) == 1
+    asked = {message.metadata.dst_node_id for message in grid.sent if message.metadata.message_type == "train.work"}
+    assert asked == {100, 200, 102, 103}
+    assert "client ids are not verified: any SuperNode can claim to be any client; set client-keys" in log(tmp_path)
+
+
+def test_a_key_is_for_one_client(tmp_path):
+    """Row: one key is listed for two clients => refused at the start."""
+    write_certs(tmp_path / "certs", 2, ["localhost"])
+    key = (tmp_path / "certs" / "client-0.pub").read_text().strip()
+    (tmp_path / "keys.toml").write_text(f'[clients]\n0 = "{key}"\n1 = "{key}"\n')
+    with pytest.raises(InputError, match="client-keys = 1: has the key of client 0; each client needs its own"):
+        read_client_keys(tmp_path / "keys.toml", 2)
+
+
+def test_a_node_that_fails_to_say_who_it_is_is_not_asked_all_the_time(tmp_path):
+    """Row: a SuperNode does not say which client it is => asked again after a deadline; it gets no orders until
+    then.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.fails = lambda kind, t, client: "error" if client == 2 and kind == "query.hello" else None
+    federation(tmp_path, FedSUM(), grid=grid, rounds=6, deadline=30)
+    assert log(tmp_path).count("node 102 did not say which client it is: raised") == 1
+
+
+def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
+    """Row: a round's messages do not fit the deadline => refused before the first round if `link-speed` is set.
+    The log always says the speed that the deadline needs.
+    """
+    with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
+        federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
+    federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)
+    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in log(
+        tmp_path
+    )

@@ -1,0 +1,112 @@
+"""Folders and packed files from elsewhere: no command imports the code that they name, unless the user trusts it."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fedsum import InputError
+from fedsum.cli import main
+from fedsum.cli.resume_command import _trusted
+from fedsum.report.against_delay import ERROR, delays
+from fedsum.runs import read_runs
+
+OWN = """
+from pathlib import Path
+Path(__file__).with_name("executed").touch()
+from fedsum.tasks import Quadratic
+from fedsum import FedSUM, Uniform
+
+def task(**fields):
+    return Quadratic.random(4, 3)
+
+class Mine(FedSUM):
+    pass
+
+def schedule(n):
+    return Uniform(n, 2)
+"""
+
+
+def fedsum(monkeypatch, *command):
+    """The command's exit code."""
+    monkeypatch.setattr(sys, "argv", ["fedsum", *map(str, command)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A sweep and its packed file, with code of their own; the code was not executed in this test."""
+    code = tmp_path / f"code_{tmp_path.name}.py"
+    code.write_text(OWN)
+    settings = tmp_path / "run.toml"
+    settings.write_text(
+        f'rounds = 3\nlocal_steps = 1\neta_l = 0.01\ntask = "{code}:task"\nschedule = {{name = "{code}:schedule"}}\n'
+        f'[sweep]\nalgorithm = ["{code}:Mine"]\nseed = [0, 1]\n'
+    )
+    folder = tmp_path / "runs"
+    assert fedsum(monkeypatch, "run", settings, "--folder", folder, "--json") == 0
+    assert fedsum(monkeypatch, "pack", folder, "--out", tmp_path / "runs.parquet") == 0
+    for name in [name for name in sys.modules if name.startswith(f"fedsum_from_{code.stem}")]:
+        del sys.modules[name]
+    (tmp_path / "executed").unlink()
+    _trusted.cache_clear()
+    return tmp_path
+
+
+def test_reading_commands_never_import(foreign, monkeypatch, capsys):
+    """Row: a run folder or a packed file from elsewhere names code => `fedsum resume` asks before it imports the
+    code, or needs `--trust`. No other command imports it.
+    """
+    for path in (foreign / "runs", foreign / "runs.parquet"):
+        assert fedsum(monkeypatch, "show", path) == 0
+        assert fedsum(monkeypatch, "show", path, "--json") == 0
+        assert fedsum(monkeypatch, "report", path, "--out", foreign / "report.html") == 0
+    assert fedsum(monkeypatch, "pack", foreign / "runs", "--out", foreign / "again.parquet") == 0
+    (run, *_) = read_runs(foreign / "runs")
+    run.config["task"]["clients"] = 4
+    with pytest.raises(InputError, match="code that is not fedsum's"):
+        delays([replace(run, rows=[{"round": 0, ERROR: 1.0}])])
+    fedsum(monkeypatch, "reproduce", "bias", "--scale", "small", "--rounds", 1, "--folder", foreign / "runs.parquet")
+    assert not (foreign / "executed").exists()
+
+
+def test_resume_asks_before_it_imports(foreign, monkeypatch, capsys):
+    """Row: a run folder or a packed file from elsewhere names code."""
+    assert fedsum(monkeypatch, "resume", foreign / "runs") == 2
+    assert "code that is not fedsum's; it was not imported. If you trust it, use --trust" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked = []
+    for answer in (False, True):
+        _trusted.cache_clear()
+        monkeypatch.setattr("typer.confirm", lambda question, answer=answer, **_: asked.append(question) or answer)
+        assert not (foreign / "executed").exists()
+        assert fedsum(monkeypatch, "resume", foreign / "runs", "--json") == (0 if answer else 2)
+    assert (foreign / "executed").exists()
+    assert len(asked) == 1 + 3  # the second time once per name
+
+
+def test_resume_executes_no_function_of_python(tmp_path, monkeypatch, capsys):
+    """Row: a run folder or a packed file from elsewhere names code."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_text(
+        'rounds = 3\nlocal_steps = 1\neta_l = 0.1\nalgorithm = "FedSUM"\nschedule = {name = "Uniform", size = 1}\n'
+        'task = {name = "os:system", command = "touch executed"}\n'
+    )
+    assert fedsum(monkeypatch, "resume", folder) == 2
+    assert "task = 'os:system': code that is not fedsum's" in capsys.readouterr().err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_fedsums_own_names_need_no_trust(tmp_path, monkeypatch):
+    """Row: a run folder or a packed file from elsewhere names code."""
+    (tmp_path / "run.toml").write_text(
+        'rounds = 2\nlocal_steps = 1\neta_l = 0.01\ntask = {name = "quadratic", n = 4, d = 3}\n'
+        'algorithm = "fedsum.experiments.mistakes:DividedByM"\nschedule = {name = "Uniform", size = 2}\n'
+    )
+    assert fedsum(monkeypatch, "run", tmp_path / "run.toml", "--folder", tmp_path / "run", "--json") == 0
+    assert fedsum(monkeypatch, "resume", tmp_path / "run", "--json") == 0
