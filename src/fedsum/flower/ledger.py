@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -119,6 +119,8 @@ class Ledger:
         client = step_id.client
         if step_id != self._step_id(client) or reply.order != _order_id(step_id, self._content()[2]):
             return "answers another order"
+        if client in self.state.evicted:
+            return "is from an evicted client"
         if client in self._accepted or client in self._lost:
             return "is not the client's first in this round"
         self._heard.add(client)
@@ -221,7 +223,7 @@ class Ledger:
         now = self.record(t)
         step_id = StepId(state.job, state.epoch, 2 * t + 1, state.last[client].version, client)
         terms, vectors = self._terms(now), narrowed(self.algorithm.farewell(state.server, now), state.start.dtype)
-        content = content_id(asdict(terms), vectors=vectors)
+        content = content_id(terms, vectors=vectors)
         return Order(step_id, terms, vectors, None, _order_id(step_id, content), state.serial - 1)
 
     def confirm_farewell(self, reply: Reply) -> str | None:
@@ -304,7 +306,7 @@ class Ledger:
             now = self.record(state.t)
             terms, down = self._terms(now), narrowed(self.algorithm.downlink(state.server, now), state.start.dtype)
             start = {"start": state.start} if self._sends_start else {}
-            self._broadcast = state.server, key, terms, down, content_id(asdict(terms), vectors=down | start)
+            self._broadcast = state.server, key, terms, down, content_id(terms, vectors=down | start)
         return self._broadcast[2:]
 
     def _terms(self, now: Round) -> Terms:
@@ -362,7 +364,7 @@ class Ledger:
 
 
 def _order_id(step_id: StepId, content: str) -> str:
-    return content_id(asdict(step_id), content, vectors={})
+    return content_id(step_id, content, vectors={})
 
 
 def _sums(server: State) -> State:
