@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from flower_net import Net, wait_for
 
-ASKED, KILLED = 10, 10
+ASKED, KILLED, LEAST_GB = 10, 10, 3
 
 
 def memory_mb(group):
@@ -48,6 +48,10 @@ def available_gb():
 
 def rounds_of(folder):
     """(round, merged, asked, seconds) of each merged round in the log."""
+    # Without this, client apps that start slowly are started again and again, until the machine is out of memory.
+    assert available_gb() > LEAST_GB, f"less than {LEAST_GB} GB of memory is free; use fewer nodes"
+    if not (folder / "log").exists():
+        return []
     pattern = re.compile(r"round (\d+)/\d+: merged (\d+) of (\d+) clients .*?([\d.]+) s(?:;|$)")
     lines = (folder / "log").read_text().splitlines()
     return [tuple(map(float, match.groups())) for line in lines if (match := pattern.search(line))]
@@ -75,7 +79,7 @@ def nodes(args):
         trace.write_text("round,client\n" + "".join(f"{t},{i}\n" for t, i in chosen))
         config |= {"quorum": 5, "on-loss": "table", "schedule.name": "trace", "schedule.path": str(trace)}
         run = net.run(**config)
-        wait_for(lambda: (run / "log").exists() and len(rounds_of(run)) >= 1, 1800, "the first round")
+        wait_for(lambda: len(rounds_of(run)) >= 1, 1800, "the first round")
         print(f"first round after {time.monotonic() - began:.0f} s", flush=True)
         sizes = [memory_mb(net.processes[f"supernode-{i}"].pid) for i in range(started)]
         wait_for(lambda: len(rounds_of(run)) >= args.rounds // 3, 1800, "a third of the rounds")
@@ -84,7 +88,8 @@ def nodes(args):
         for i in killed:
             net.stop(f"supernode-{i}")
         print(f"killed after round {killed_at}: {sorted(killed)}", flush=True)
-        net.finished(run, 3600)
+        wait_for(lambda: len(rounds_of(run)) >= args.rounds, 3600, "all rounds")
+        net.finished(run, 60)
         rows = rounds_of(run)
         with (run / "metrics.csv").open() as file:
             drift = max(float(row["drift"]) for row in csv.DictReader(file))
