@@ -97,6 +97,7 @@ def delays(
         f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
         f" (K = {local_steps}, L = {smoothness:g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
+    table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     print_path("picture", path)
 

@@ -33,7 +33,7 @@ class History:
     diverged: int | None = None
     """rounds done when an evaluation was not finite and the run stopped; None if it did not diverge"""
     reason: str = ""
-    """why the run diverged, and which learning rates theory suggests"""
+    """why the run diverged, and up to which eta_l theory guarantees convergence"""
 
     @property
     def x(self) -> Tensor:
