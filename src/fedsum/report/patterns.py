@@ -68,7 +68,7 @@ def schedule_summary(
 ) -> dict[str, float | int | None]:
     """Counts, delays, the lemma's bound (None if no lemma applies) and theory's learning rates, by name.
 
-    eta_l and eta_g are Theorem 1's; largest_eta_l is the largest eta_l that FedSUM's descent lemma permits at eta_g = 1.
+    eta_l and eta_g are Theorem 1's; largest_eta_l is the largest that FedSUM's descent lemma permits at eta_g = 1.
     """
     delays = measured.delays
     rates = theory.learning_rates(

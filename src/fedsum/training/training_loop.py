@@ -119,7 +119,9 @@ class _Loop:
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
-        reason = f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(algorithm, task, options, history)}"
+        reason = (
+            f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(algorithm, task, options, history)}"
+        )
         for observer in reversed(self.observers):
             observer.diverged(run, reason)
         return replace(history, reason=reason)
