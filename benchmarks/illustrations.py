@@ -2,7 +2,7 @@
 
 python benchmarks/illustrations.py [--folder docs]
 
-uplink-merge.png: three rounds in which only client 0 is active, after rounds in which all clients were.
+uplink-merge.png: three rounds in which only client 0 is active, after a round in which all clients were.
 local-correction.png: the local steps of client 0 in one of these rounds, with and without the correction.
 """
 
@@ -16,10 +16,10 @@ import fedsum
 from fedsum.figures import plane, save_small
 from fedsum.tasks import Quadratic
 
-CENTERS = np.array([[3.0, 2.6], [3.2, -1.6], [-0.6, 2.4]])
-CURVATURE = np.array([[1.0, 0.6], [0.7, 1.0], [0.9, 0.8]])
-TOGETHER, ALONE, K = 3, 3, 4  # rounds with all clients, then rounds with client 0 alone; local steps
-ETA_L, N = 0.06, len(CENTERS)
+CENTERS = np.array([[1.2, 4.0], [3.6, -2.2], [4.4, -0.6]])
+CURVATURE = np.array([[0.8, 1.0], [1.0, 0.9], [0.9, 0.8]])
+TOGETHER, ALONE, K = 1, 3, 5  # rounds with all clients, rounds with client 0 alone, local steps
+N = len(CENTERS)
 SCHEDULE = fedsum.Explicit(N, [[0, 1, 2]] * TOGETHER + [[0]] * ALONE)
 
 
@@ -40,7 +40,7 @@ class Recorded(Quadratic):
         return g
 
 
-def run(algorithm):
+def run(algorithm, eta_l, eta_g=1.0):
     """The run's task, with its records."""
     task = Recorded()
     fedsum.simulate(
@@ -49,7 +49,8 @@ def run(algorithm):
         SCHEDULE,
         rounds=TOGETHER + ALONE,
         local_steps=K,
-        eta_l=ETA_L,
+        eta_l=eta_l,
+        eta_g=eta_g,
         eval_every=1,
         engine="loop",
         dtype=torch.float64,
@@ -73,24 +74,23 @@ def own_steps(task):
     return np.array([x for x, _ in records]), np.array([g for _, g in records])
 
 
-def uncorrected(start):
+def uncorrected(start, eta_l):
     """Gradient descent of client 0 alone, with steps of length eta_l: FedAvg's local steps."""
     path = [start]
     for _ in range(K - 1):
-        path.append(path[-1] - ETA_L * CURVATURE[0] * (path[-1] - CENTERS[0]))
+        path.append(path[-1] - eta_l * CURVATURE[0] * (path[-1] - CENTERS[0]))
     return np.array(path)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("docs"))
-    folder = parser.parse_args().folder
-    family, fedavg = run(fedsum.FedSUM()), run(fedsum.FedAvg())
+def draw(folder):
+    """Writes both figures and returns their paths."""
+    eta_l = 0.06
+    family, fedavg = run(fedsum.FedSUM(), eta_l), run(fedsum.FedAvg(), eta_l)
     models = np.array(family.models)
     optimum = {"x*": family.optimum.numpy()}
 
     arrows = []
-    others = -ETA_L * K / N * (latest_gradients(family, 1) + latest_gradients(family, 2))
+    others = -eta_l * K / N * (latest_gradients(family, 1) + latest_gradients(family, 2))
     for x, following in zip(models[TOGETHER:-1], models[TOGETHER + 1 :], strict=True):
         arrows += [("clients 1 and 2, from memory", x, x + others), ("client 0", x + others, following)]
     figure = plane(
@@ -98,23 +98,31 @@ def main():
         {"FedSUM": models, "FedAvg": np.array(fedavg.models)},
         optimum | {f"minimum of client {i}": center for i, center in enumerate(CENTERS)},
         arrows,
-        f"Server models: {TOGETHER} rounds with all clients, then {ALONE} with client 0 alone",
+        f"A round with all clients, then {ALONE} with client 0 alone",
     )
-    print(save_small(figure, folder / "uplink-merge.png"))
+    merge = save_small(figure, folder / "uplink-merge.png")
 
-    steps, gradients = own_steps(family)
+    eta_l = 0.15  # a small eta_g keeps the server's model, where the local steps start, away from x*
+    steps, gradients = own_steps(run(fedsum.FedSUM(), eta_l, eta_g=0.2))
     arrows = []
     for x, g, following in zip(steps[:-1], gradients[:-1], steps[1:], strict=True):
-        own = x - ETA_L / N * g
+        own = x - eta_l / N * g
         arrows += [("own gradient", x, own), ("correction", own, following)]
     figure = plane(
         loss,
-        {"with the correction": steps, "without": uncorrected(steps[0])},
+        {"with the correction": steps, "without": uncorrected(steps[0], eta_l)},
         optimum | {"minimum of client 0": CENTERS[0]},
         arrows,
-        f"Local models of client 0 in its first round alone, {K - 1} steps",
+        f"{K - 1} local steps of client 0",
     )
-    print(save_small(figure, folder / "local-correction.png"))
+    return merge, save_small(figure, folder / "local-correction.png")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("docs"))
+    for path in draw(parser.parse_args().folder):
+        print(path)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""The appendix's descent lemmas: by hand, against Theorem 1, against their own proof, and against simulation."""
+"""The appendix's descent lemmas: by hand, against Theorem 1, against their own proof, and against simulation; the illustrations."""
 
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fedsum import FedSUM, FedSUMB, FedSUMCR, InputError, Uniform, delays, simulate, theory
+from fedsum import FedAvg, FedSUM, FedSUMB, FedSUMCR, InputError, Uniform, delays, simulate, theory
 from fedsum.tasks import Quadratic
 
 KNOWN = {"L": 2.0, "sigma": 3.0, "N": 100, "K": 10, "T": 2000, "Delta_f": 5.0, "tau_max": 25, "tau_avg": 16}
@@ -165,3 +167,15 @@ def test_the_lemmas_bound_the_mean_squared_gradient(algorithm, size):
         )
         mean = np.mean([row["gradient_norm_sq"] for row in history.rows[:-1]])
         assert limit / 1000 < mean <= limit  # a bound a thousand times smaller would be caught
+
+
+def test_the_illustrations(tmp_path):
+    """FedSUM ends nearer to the optimum than FedAvg, and the files stay small."""
+    script = Path(__file__).parent.parent / "benchmarks" / "illustrations.py"
+    illustrations = runpy.run_path(str(script))
+    optimum = illustrations["Recorded"]().optimum.numpy()
+    ends = [illustrations["run"](algorithm, 0.06).models[-1] for algorithm in (FedSUM(), FedAvg())]
+    family, fedavg = (np.linalg.norm(end - optimum) for end in ends)
+    assert family < fedavg / 4
+    for path in illustrations["draw"](tmp_path):
+        assert 10_000 < path.stat().st_size < 150_000

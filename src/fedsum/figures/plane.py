@@ -53,7 +53,9 @@ def plane(
         ax.plot([], [], color=COLOURS[(len(paths) + labels.index(label)) % len(COLOURS)], label=label)
     for name, point in points.items():
         ax.plot(*point, "k*", markersize=10)
-        ax.annotate(name, tuple(point), xytext=(6, 6), textcoords="offset points")
+        # a name on the right half stands left of its point, so that it stays within the axes
+        side, align = (-6, "right") if point[0] > (low[0] + high[0]) / 2 else (6, "left")
+        ax.annotate(name, tuple(point), xytext=(side, 6), textcoords="offset points", ha=align)
     ax.set_xlim(low[0], high[0])
     ax.set_ylim(low[1], high[1])
     ax.set_xticks([])
