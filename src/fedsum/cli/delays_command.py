@@ -112,6 +112,7 @@ def delays(
         f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
         f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
+    table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     if advice:
         _print_advice(advice, K, L, estimated=task is not None, given=smoothness is not None)

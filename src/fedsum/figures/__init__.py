@@ -2,6 +2,7 @@
 
 from .bars import label_colours, stacked_bars
 from .curves import curves
+from .plane import plane
 from .raster import participation_figure
 from .saving import check_path, save, save_small
 from .style import COLOURS, wrapped
@@ -12,6 +13,7 @@ __all__ = [
     "curves",
     "label_colours",
     "participation_figure",
+    "plane",
     "save",
     "save_small",
     "stacked_bars",

@@ -78,7 +78,10 @@ def _ages(lengths: Ids, rounds: int) -> NDArray[np.float64]:
 def schedule_summary(
     measured: Measured, *, K: int, L: float, sigma: float, Delta_f: float
 ) -> dict[str, float | int | None]:
-    """Counts, delays, the lemma's bound (None if no lemma applies) and Theorem 1's learning rates, by name."""
+    """Counts, delays, the lemma's bound (None if no lemma applies) and theory's learning rates, by name.
+
+    eta_l and eta_g are Theorem 1's; largest_eta_l is the largest that FedSUM's descent lemma permits at eta_g = 1.
+    """
     delays = measured.delays
     rates = theory.learning_rates(
         L=L,
@@ -104,4 +107,5 @@ def schedule_summary(
         "tau_max_bound": measured.tau_max_bound,
         "eta_l": rates.eta_l,
         "eta_g": rates.eta_g,
+        "largest_eta_l": theory.largest_eta_l(1.0, L=L, K=K, tau_max=delays.max),
     }

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from .. import theory
 from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
 from ..engine import StateBank, arithmetic, bound_task, choose_engine, client_evaluation, evaluation
 from ..participation import DelayMeter, Ids, Schedule, as_ids, refuse_short
 from ..tasks import BaseTask, Quadratic, directions_of
-from ..theory import learning_rates
 from .history import History
 from .observer import Observer, RoundDone, Training
 from .options import Options
@@ -149,12 +149,14 @@ class _Loop:
         )
         if diverged is None:
             rose = exploded(state.rows)
-            reason = stopped or (f"{rose}: {_remedy(task, options, history)}" if rose else "")
+            reason = stopped or (f"{rose}: {_remedy(algorithm, task, options, history)}" if rose else "")
             history = replace(history, stopped=state.done if stopped else None, reason=reason)
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
-        reason = f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(task, options, history)}"
+        reason = (
+            f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(algorithm, task, options, history)}"
+        )
         for observer in reversed(self.observers):
             observer.diverged(run, reason)
         return replace(history, reason=reason)
@@ -219,22 +221,16 @@ class _Clock:
             self._since = time.perf_counter()
 
 
-def _remedy(task: BaseTask, options: Options, history: History) -> str:
-    """Theorem 1's learning rates for the measured delays; as a multiple of 1/L if the task does not know L."""
-    delays = history.delays
-    constants: dict[str, float] = (
-        task.constants() if isinstance(task, Quadratic) else {"L": 1.0, "sigma": 0, "Delta_f": 1}
-    )
-    rates = learning_rates(
-        **{name: constants[name] for name in ("L", "sigma", "Delta_f")},
-        N=task.n,
-        K=options.local_steps,
-        T=options.rounds,
-        tau_max=delays.max,
-        tau_avg=delays.avg,
-    )
-    over_L = "" if isinstance(task, Quadratic) else "/L (L: smoothness of the loss)"
+def _remedy(algorithm: Algorithm, task: BaseTask, options: Options, history: History) -> str:
+    """The largest eta_l that theory covers at the run's eta_g, for the measured delays.
+
+    It is a multiple of 1/L if the task does not know L, and FedSUM's if the paper does not analyse the algorithm.
+    """
+    L, over_L = (task.L, "") if isinstance(task, Quadratic) else (1.0, "/L (L: smoothness of the loss)")
+    label = algorithm.label if algorithm.label in theory.FAMILY else "FedSUM"
+    tau_max, eta_g, K = history.delays.max, options.eta_g, options.local_steps
+    largest = theory.largest_eta_l(eta_g, algorithm=label, L=L, K=K, tau_max=tau_max)
     return (
-        f"try a smaller eta_l; for the delays so far, tau_max = {delays.max}, theory's rates are"
-        f" eta_l = {rates.eta_l:.3g}{over_L} and eta_g = {rates.eta_g:.3g}"
+        f"try a smaller eta_l; for the delays so far, tau_max = {tau_max}, theory guarantees that {label} converges"
+        f" up to eta_l = {largest:.3g}{over_L} at eta_g = {eta_g:g}"
     )
