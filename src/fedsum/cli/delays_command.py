@@ -133,7 +133,7 @@ def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int,
         made, K, seed, batch_size = TaskSpec.parse({"name": task, **clients}).make(), _LOCAL_STEPS, 0, _BATCH_SIZE
     with err.status("estimating the curvature of the loss"):
         L_task = curvature(made, seed=seed, batch_size=batch_size)
-    return K, L_task if smoothness is None else L_task._replace(client=real("L", smoothness, above=0))
+    return K, L_task if smoothness is None else Curvature(real("L", smoothness, above=0), L_task.mean_loss)
 
 
 def _print_advice(advice: dict[str, dict[str, float]], K: int, L: Curvature, *, estimated: bool, given: bool) -> None:

@@ -24,7 +24,7 @@ from ..tasks import at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
-from .served import served
+from .served_clients import served
 from .table import COSTS, column, final_table, metric_names
 
 # Rows and columns: enough for a screen, and small in the file.

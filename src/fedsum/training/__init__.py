@@ -3,7 +3,7 @@
 from .history import History
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
-from .progress import ProgressBar, shows_progress
+from .progress_bar import ProgressBar, shows_progress
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
