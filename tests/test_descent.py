@@ -1,4 +1,4 @@
-"""The appendix's descent lemmas: by hand, against Theorem 1, against their own proof, and against simulation; the illustrations."""
+"""The descent lemmas: by hand, against Theorem 1, their own proof and simulation; the illustrations of appendix A."""
 
 import math
 import runpy
