@@ -2,11 +2,11 @@
 
 With M = max{1, tau_avg} and tau_max = max{1, tau_max},
 
-    FedSUM-B (lem-fedsum-a:descent), if eta_g eta_l K <= 1/(8 tau_max L):
+    FedSUM-B (Lemma C.6, lem-fedsum-a:descent), if eta_g eta_l K <= 1/(8 tau_max L):
         2 Delta_f / (eta_g eta_l K T) + 10 eta_g eta_l M sigma^2 L / N + 2 tau_max F_0 / T
 
-    FedSUM (lem:descent) and FedSUM-CR (lem-FedSUM:descent), if eta_l <= 1/(10 sqrt(tau_max) K L) and
-    eta_g eta_l <= 1/(10 tau_max K L):
+    FedSUM (Lemma D.6, lem:descent) and FedSUM-CR (Lemma E.6, lem-FedSUM:descent), if
+    eta_l <= 1/(10 sqrt(tau_max) K L) and eta_g eta_l <= 1/(10 tau_max K L):
         2 Delta_f / (eta_g eta_l K T) + 9 eta_g eta_l M sigma^2 L / N + 3 tau_max F_0 / T
         + 150 eta_l^2 K sigma^2 L^2 / N
 """
