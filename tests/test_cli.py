@@ -80,6 +80,7 @@ def test_a_table_with_a_lemma(fedsum):
     assert code == 0
     assert "at most 10 expected (Case 3)" in out
     assert "K = 5, L = 2" in out
+    assert "0.0025 at eta_g = 1, by FedSUM's descent lemma" in out  # 1/(10 * 4 * 5 * 2)
 
 
 REFUSED = {

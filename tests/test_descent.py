@@ -1,4 +1,4 @@
-"""The appendix's descent lemmas: by hand, against Theorem 1, their own proof and simulation; the illustrations."""
+"""The descent lemmas: by hand, against Theorem 1, their own proof and simulation; the illustrations of appendix A."""
 
 import math
 import runpy
@@ -110,6 +110,7 @@ def test_best_rates_minimise_the_bound():
     assert max(gains) > 2
     at_optimum = theory.best_rates(**(KNOWN | {"Delta_f": 0.0}))
     assert at_optimum.eta_l == theory.best_rates(**(KNOWN | {"sigma": 0.0})).eta_l == pytest.approx(0.001)
+    assert theory.best_rates(**(KNOWN | {"sigma": 1e-200})).eta_l == pytest.approx(0.001)  # its square is 0
     same_product = [theory.bound_at(1e-4 / eta_g, eta_g, **KNOWN, F_0=0.0) for eta_g in (0.2, 1, 5, 25)]
     assert same_product == sorted(same_product, reverse=True)  # why best_rates does not choose eta_g
 

@@ -383,7 +383,7 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(tmp_path):
         history = go(tmp_path, eta_l=1e6, rounds=100, checkpoint_rounds=1, eval_every=10)
     found = Run.read(tmp_path)
     assert (found.state, found.round) == ("diverged", history.diverged)
-    assert "theory guarantees that FedSUM converges up to eta_l = " in found.reason
+    assert "theory guarantees that FedSUM-CR converges up to eta_l = " in found.reason
     assert Run.read(tmp_path).rows[-1]["round"] == history.diverged
     kept = load_file(tmp_path / "checkpoint.safetensors")
     assert kept["server.x"].isfinite().all()

@@ -162,7 +162,7 @@ def test_quadratic_refuses(call, message):
 
 
 def test_a_run_that_diverges_stops_and_keeps_what_it_has():
-    largest = "tau_max = 5, theory guarantees that FedSUM converges up to eta_l = 0.00466 at eta_g = 1"
+    largest = "tau_max = 5, theory guarantees that FedSUM converges up to eta_l = 0.00467 at eta_g = 1"
     with pytest.warns(UserWarning, match=f"FedSUM diverged by round .*{largest}"):
         history = go(eta_l=100.0, rounds=400)
     assert history.diverged == history.rows[-1]["round"] < 400

@@ -2,11 +2,11 @@
 
 With M = max{1, tau_avg} and tau_max = max{1, tau_max},
 
-    FedSUM-B (lem-fedsum-a:descent), if eta_g eta_l K <= 1/(8 tau_max L):
+    FedSUM-B (Lemma C.6, lem-fedsum-a:descent), if eta_g eta_l K <= 1/(8 tau_max L):
         2 Delta_f / (eta_g eta_l K T) + 10 eta_g eta_l M sigma^2 L / N + 2 tau_max F_0 / T
 
-    FedSUM (lem:descent) and FedSUM-CR (lem-FedSUM:descent), if eta_l <= 1/(10 sqrt(tau_max) K L) and
-    eta_g eta_l <= 1/(10 tau_max K L):
+    FedSUM (Lemma D.6, lem:descent) and FedSUM-CR (Lemma E.6, lem-FedSUM:descent), if
+    eta_l <= 1/(10 sqrt(tau_max) K L) and eta_g eta_l <= 1/(10 tau_max K L):
         2 Delta_f / (eta_g eta_l K T) + 9 eta_g eta_l M sigma^2 L / N + 3 tau_max F_0 / T
         + 150 eta_l^2 K sigma^2 L^2 / N
 """
@@ -124,21 +124,22 @@ def best_rates(
     label = family_label("algorithm", algorithm)
     eta_l = largest_eta_l(eta_g, algorithm=label, L=L, K=K, tau_max=tau_max)
     # Delta_f = 0 means that x0 is optimal. The bound would then be smallest at 0, a useless rate.
-    if sigma > 0 and Delta_f > 0:
+    if Delta_f > 0:
         lemma = _LEMMAS[label]
         descent = 2 * Delta_f / (eta_g * K * T)
         noise = lemma.noise * eta_g * max(1, tau_avg) * sigma**2 * L / N
         drift = lemma.drift * K * sigma**2 * L**2 / N
-        eta_l = min(eta_l, _minimiser(descent, noise, drift))
+        eta_l = _minimiser(descent, noise, drift, eta_l)
     return Rates(eta_l=eta_l, eta_g=eta_g)
 
 
-def _minimiser(a: float, b: float, c: float) -> float:
-    """The minimiser of a/x + b x + c x^2 over x > 0: the positive root of 2 c x^3 + b x^2 - a."""
-    # The polynomial is convex and increasing, and sqrt(a/b) is right of its root: Newton's steps go down to the root.
-    x = math.sqrt(a / b)
+def _minimiser(a: float, b: float, c: float, limit: float) -> float:
+    """The minimiser of a/x + b x + c x^2 over 0 < x <= limit: the root of 2 c x^3 + b x^2 - a, if it is that small."""
+    x = limit
     while True:
-        smaller = x - (2 * c * x**3 + b * x**2 - a) / (6 * c * x**2 + 2 * b * x)
+        # The polynomial is convex and increasing. Right of its root, Newton's steps go down to the root.
+        excess = 2 * c * x**3 + b * x**2 - a
+        smaller = x - excess / (6 * c * x**2 + 2 * b * x) if excess > 0 else x
         if not smaller < x:
             return x
         x = smaller
