@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedsum import InputError
-from fedsum.tasks.models import cifar10_cnn, kaiming_normal_, logistic, mlp, mnist_cnn, svhn_cnn
+from fedsum.tasks.models import cifar10_cnn, kaiming_normal_, logistic, mlp, mnist_cnn, resnet18, svhn_cnn
 
 PAPER = {
     mnist_cnn: ("C(1,10)-R-M-C(10,20)-D-R-M-F-L(50)-R-D-L(10)", (1, 28, 28), 51_480),
@@ -77,3 +77,30 @@ def test_bad_input_is_refused(call, message):
     with pytest.raises(InputError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_resnet18_layer_by_layer():
+    """The network of He et al. for CIFAR: 2 blocks per stage, widths 64 to 512, no batch statistics."""
+    model = resnet18(7)
+    assert sum(p.numel() for p in model.parameters()) == 11_173_962 - 3 * 513
+    assert not list(model.buffers())
+    convolutions = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    main = [c for c in convolutions if c.kernel_size == (3, 3)]
+    assert [c.out_channels for c in main] == [64] * 5 + [128] * 4 + [256] * 4 + [512] * 4
+    assert [place for place, c in enumerate(main) if c.stride == (2, 2)] == [5, 9, 13]
+    assert [(c.in_channels, c.out_channels) for c in convolutions if c.kernel_size == (1, 1)] == [
+        (64, 128),
+        (128, 256),
+        (256, 512),
+    ]
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)]
+    assert len(norms) == len(convolutions) == 20
+    assert {norm.num_channels // norm.num_groups for norm in norms} == {16}
+    thin = resnet18(3, channels=1, width=4)
+    before = []
+    thin[-3].register_forward_hook(lambda _, inputs, __: before.append(inputs[0].shape))
+    assert thin(torch.zeros(2, 1, 32, 32)).shape == (2, 3)
+    assert before == [(2, 32, 4, 4)]  # stride 1 and no pooling in the stem
+    block = thin[3]
+    x = torch.randn(2, 4, 8, 8)
+    assert torch.equal(block(x), torch.relu(block.layers(x) + x))

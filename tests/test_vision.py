@@ -76,10 +76,21 @@ def test_each_set_has_its_network_and_a_hundred_clients(pretend, name, d):
 
 @pytest.mark.parametrize(
     ("model", "d"),
-    [("logistic", 7850), ("mlp", 784 * 64 + 64 + 650), ("cnn", 51_480), (lambda: nn.Linear(28, 3), 87)],
+    [
+        ("logistic", 7850),
+        ("mlp", 784 * 64 + 64 + 650),
+        ("cnn", 51_480),
+        ("resnet18", 11_173_962 - 2 * 9 * 64),
+        (lambda: nn.Linear(28, 3), 87),
+    ],
 )
 def test_other_networks(pretend, model, d):
     assert vision("mnist", partition="iid", model=model).d == d
+
+
+def test_resnet18_draws_no_random_numbers(pretend):
+    task = vision("cifar100", clients=5, model="resnet18", partition="iid")
+    assert (task.n, task.d, task.has_dropout) == (5, 11_173_962 + 90 * 513, False)
 
 
 def test_kaiming_weights_are_an_option():
@@ -141,7 +152,7 @@ def test_a_task_travels_to_other_processes():
         ({"clients": 400, "partition": "class_dirichlet"}, "use a larger alpha, fewer clients or refill=True"),
         ({"partition": "dirichelet"}, "partition = 'dirichelet': did you mean 'dirichlet'?"),
         ({"partition": "coarse_label"}, "known: class_dirichlet, dirichlet, iid, shards"),
-        ({"model": "cnn"}, "model = 'cnn': known: logistic, mlp"),
+        ({"model": "cnn"}, "model = 'cnn': known: logistic, mlp, resnet18"),
         ({"model": nn.Linear(64, 10)}, "model = 'Linear': a function that makes a module"),
         ({"model": 3}, "model = 3"),
         ({"init": "xavier"}, "init = 'xavier': known: default, kaiming"),

@@ -1,5 +1,6 @@
 """Tasks: models, losses and clients' data."""
 
+from . import models
 from .client_data import ClientData, by_client, leaf
 from .curvature import Curvature, curvature
 from .data import IMAGE_SETS, Images, at_hand, load
@@ -7,6 +8,7 @@ from .evaluation import ClientScores
 from .interface import BaseTask
 from .metric import Metric, check_better, directions_of
 from .network import Network, Outputs, network_of
+from .normalization import group_norm
 from .partition import Partition
 from .quadratic import Quadratic
 from .task import Task
@@ -33,8 +35,10 @@ __all__ = [
     "check_better",
     "curvature",
     "directions_of",
+    "group_norm",
     "leaf",
     "load",
+    "models",
     "network_of",
     "vision",
 ]

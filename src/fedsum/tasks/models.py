@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import integer
+from .normalization import groups
 
 _DROPOUT = 0.2
 
@@ -57,6 +58,39 @@ def cifar10_cnn(classes: int = 10) -> nn.Sequential:
     )
 
 
+class Residual(nn.Module):
+    """relu(layers(x) + shortcut(x))"""
+
+    def __init__(self, layers: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.layers, self.shortcut = layers, shortcut
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.layers(x) + self.shortcut(x))  # type: ignore[no-any-return]
+
+
+def resnet18(classes: int = 10, *, channels: int = 3, width: int = 64) -> nn.Sequential:
+    """The paper's ResNet-18 for CIFAR-10 and CIFAR-100, 3x32x32, with GroupNorm instead of BatchNorm.
+
+    The stem is that of CIFAR networks: a 3x3 convolution of stride 1, no pooling. Batch statistics are ill-defined
+    across clients, and they are buffers, which control variates must not touch; a GroupNorm has none.
+
+    Args:
+      channels: of the images.
+      width: channels of the first stage; each of the other three stages doubles them.
+
+    >>> sum(p.numel() for p in resnet18().parameters())
+    11173962
+    """
+    widths = [integer("width", width, low=1) << stage for stage in range(4)]
+    layers: list[nn.Module] = [_conv3(channels, width, 1), _norm(width), nn.ReLU()]
+    for inputs, outputs, stride in zip([width, *widths], widths, (1, 2, 2, 2), strict=False):
+        layers += [_residual(inputs, outputs, stride), _residual(outputs, outputs, 1)]
+    last = nn.Linear(widths[-1], integer("classes", classes, low=1))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+
 def logistic(inputs: int, classes: int) -> nn.Sequential:
     """Logistic regression on the flattened input.
 
@@ -94,6 +128,22 @@ def kaiming_normal_(module: nn.Module) -> nn.Module:
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
     return module
+
+
+def _residual(inputs: int, outputs: int, stride: int) -> Residual:
+    shortcut: nn.Module = nn.Identity()
+    if stride != 1 or inputs != outputs:
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), _norm(outputs))
+    first = [_conv3(inputs, outputs, stride), _norm(outputs), nn.ReLU()]
+    return Residual(nn.Sequential(*first, _conv3(outputs, outputs, 1), _norm(outputs)), shortcut)
+
+
+def _conv3(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(groups(channels), channels)
 
 
 def _two_convolutions() -> list[nn.Module]:

@@ -21,6 +21,7 @@ from .client_data import client_data as as_client_data
 from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
+from .models import Residual
 from .network import Loss, Network, Outputs, Prepare
 from .scoring import binary_threshold, class_labels, has_one_output
 from .transforms import Augment
@@ -31,7 +32,7 @@ _WITHOUT_RANDOMNESS = (
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, nn.LayerNorm, nn.Softmax, nn.LogSoftmax),
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
-    *(nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+    *(Residual, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
 )
 _EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 _ACTIVATIONS = 16
@@ -319,7 +320,9 @@ class Task:
         for name, buffer in module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise InputError(
-                    f"model.{name}", "a buffer", "changes in training, as batch statistics do; use GroupNorm instead"
+                    f"model.{name}",
+                    "a buffer",
+                    "changes in training, as batch statistics do; fedsum.tasks.group_norm(model) has none",
                 )
 
     def _full_gradient(self, x: Tensor) -> Tensor:

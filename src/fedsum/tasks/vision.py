@@ -52,8 +52,8 @@ def vision(
       alpha: parameter of the two Dirichlet partitions; smaller is more heterogeneous.
       partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", a column of the data set for
         natural clients (cifar100: "coarse_label"), or your own Partition of the training samples.
-      model: None for the data set's own network, "cnn", "logistic", "mlp" (one hidden layer of 64), or a function
-        that returns a module.
+      model: None for the data set's own network, "cnn", "resnet18", "logistic", "mlp" (one hidden layer of 64), or a
+        function that returns a module.
       init: "default" (PyTorch's) or "kaiming".
       augment: None, "crop" (of the image padded by 4 pixels), "crop+flip", or your own Augment.
       weights: weights of the clients in the objective, as for `Task`.
@@ -121,6 +121,7 @@ def _model(images: data.Images, model: str | Callable[[], nn.Module] | None, ini
     makers: dict[str, Callable[[], nn.Module]] = {
         "logistic": partial(models.logistic, inputs, images.classes),
         "mlp": partial(models.mlp, inputs, _HIDDEN, images.classes),
+        "resnet18": partial(models.resnet18, images.classes, channels=images.train_inputs.shape[1]),
     }
     if images.name in _CNN:
         makers["cnn"] = partial(_CNN[images.name], images.classes)
