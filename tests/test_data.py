@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from fedsum import InputError
-from fedsum.tasks import data
+from fedsum.tasks import data, set_files
 from fedsum.tasks.partition import dirichlet
 
 ROWS = {"train": 12, "test": 5}
@@ -140,7 +140,7 @@ def test_where_the_cache_is(environment, folder, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert data._cache_folder() == Path(folder)
+    assert set_files.cache_folder() == Path(folder)
 
 
 def test_without_a_local_copy_the_hub_is_asked(hub, tmp_path, monkeypatch):

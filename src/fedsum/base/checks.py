@@ -3,8 +3,10 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class InputError(ValueError):
@@ -36,6 +38,13 @@ def nearest(name: str, accepted: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5)
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     return f"{hint}known: {', '.join(names)}"
+
+
+def choice(field: str, name: Any, choices: Mapping[str, T]) -> T:
+    """The choice of that name."""
+    if not isinstance(name, str) or name not in choices:
+        raise InputError(field, name, nearest(str(name), choices))
+    return choices[name]
 
 
 def integer(field: str, value: Any, *, low: int, high: int | None = None, high_name: str = "") -> int:

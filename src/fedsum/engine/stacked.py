@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..algorithms import LocalPlan
 from ..participation import Ids
@@ -63,5 +64,7 @@ def rows(vectors: Tensor, chunk: slice) -> Tensor:
 
 
 def stacked_batches(task: BaseTask, seed: int, t: int, clients: Ids, K: int, batch_size: int) -> Tensor:
-    """The batches of a cohort, [K, C, ...]."""
-    return torch.stack([task.batches(seed, t, client, K, batch_size) for client in clients.tolist()], dim=1)
+    """The batches of a cohort, [K, C, ...]. Batches whose last dimension is shorter are padded with zeros."""
+    batches = [task.batches(seed, t, client, K, batch_size) for client in clients.tolist()]
+    longest = max(batch.shape[-1] for batch in batches)
+    return torch.stack([F.pad(batch, (0, longest - batch.shape[-1])) for batch in batches], dim=1)

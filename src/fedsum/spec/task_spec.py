@@ -8,12 +8,17 @@ from typing import Any
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import refuse_digest, registered, split
 from ..base.toml_values import Table, plain
-from ..tasks import IMAGE_SETS, BaseTask, Quadratic, vision
+from ..tasks import IMAGE_SETS, TEXT_SETS, BaseTask, Quadratic, text, vision
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import task_fingerprint
 
-TASKS: dict[str, Callable[..., BaseTask]] = {"quadratic": Quadratic.random, **dict.fromkeys(IMAGE_SETS, vision)}
-_CLIENTS = 100
+TASKS: dict[str, Callable[..., BaseTask]] = {
+    "quadratic": Quadratic.random,
+    **dict.fromkeys(IMAGE_SETS, vision),
+    **dict.fromkeys(TEXT_SETS, text),
+}
+_CLIENTS: dict[Callable[..., BaseTask], int] = {vision: 100, text: 8}
+"""the number of clients by default, of the functions that take the name of a data set"""
 _DRAWN = ("dirichlet", "class_dirichlet", "iid", "shards")
 """partitions into a given number of clients; all others have one client per value of a column"""
 
@@ -37,12 +42,14 @@ class TaskSpec:
         if spelling is None:
             raise InputError("task", name, f"{nearest(name, TASKS)}; or file.py:function")
         make = TASKS[spelling]
-        check_arguments(f"task {spelling}", make, {"name": spelling, **fields} if make is vision else fields)
+        check_arguments(f"task {spelling}", make, {"name": spelling, **fields} if make in _CLIENTS else fields)
         defaults = {parameter.name: parameter.default for parameter in inspect.signature(make).parameters.values()}
         complete = {key: value for key, value in (defaults | fields).items() if key != "name"}
-        if make is vision and complete["clients"] is None and complete["partition"] in _DRAWN:
-            complete["clients"] = _CLIENTS
-        return cls(spelling, {key: value for key, value in complete.items() if value is not None})
+        if make in _CLIENTS and complete["clients"] is None and complete["partition"] in _DRAWN:
+            complete["clients"] = _CLIENTS[make]
+        # TOML has no tuples and no None.
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in complete.items()}
+        return cls(spelling, {key: value for key, value in values.items() if value is not None})
 
     @classmethod
     def of(cls, task: BaseTask) -> "TaskSpec":
@@ -60,7 +67,7 @@ class TaskSpec:
         """N, or None if the settings do not give it."""
         if self.name not in TASKS:
             return None
-        n = self.fields.get("clients" if TASKS[self.name] is vision else "n")
+        n = self.fields.get("clients" if TASKS[self.name] in _CLIENTS else "n")
         return None if n is None else integer("task: clients", n, low=1)
 
     def make(self) -> BaseTask:
@@ -71,4 +78,4 @@ class TaskSpec:
                 raise InputError("task", self.name, f"a function that returns a task, not {type(task).__name__}")
             return task
         make = TASKS[self.name]
-        return make(self.name, **self.fields) if make is vision else make(**self.fields)
+        return make(self.name, **self.fields) if make in _CLIENTS else make(**self.fields)

@@ -11,12 +11,15 @@ from .network import Network, Outputs, network_of
 from .normalization import group_norm
 from .partition import Partition
 from .quadratic import Quadratic
+from .sentences import TEXT_SETS, sentences_at_hand
 from .task import Task
+from .text import text
 from .transforms import Augment, Standardize
 from .vision import vision
 
 __all__ = [
     "IMAGE_SETS",
+    "TEXT_SETS",
     "Augment",
     "BaseTask",
     "ClientData",
@@ -40,5 +43,7 @@ __all__ = [
     "load",
     "models",
     "network_of",
+    "sentences_at_hand",
+    "text",
     "vision",
 ]

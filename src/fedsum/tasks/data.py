@@ -1,10 +1,7 @@
 """Image sets: downloaded once, decoded once, then memory-mapped."""
 
-import hashlib
 import io
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..base.checks import InputError, nearest
-from ..base.files import written_whole
 from ..base.keyed import Purpose, rng
+from .set_files import cache_folder, fetched_file, local_path, progress_bar, read_tensors, write_tensors
 
 # The number is increased when decoding changes, so that caches of an older format are refused.
 _FORMAT = "fedsum images 1"
@@ -130,10 +127,10 @@ def load(name: str) -> Images:
         return _digits()
     if not isinstance(name, str) or name not in SOURCES:
         raise InputError("name", name, nearest(str(name), ["digits", *SOURCES]))
-    source, cache = SOURCES[name], _cache_folder() / f"{name}.safetensors"
+    source, cache = SOURCES[name], cache_folder() / f"{name}.safetensors"
     if not cache.exists():
-        _write(cache, name, _decode(source))
-    tensors = _read(cache, name)
+        write_tensors(cache, _FORMAT, name, _decode(source))
+    tensors = read_tensors(cache, _FORMAT, name)
     split = {key: tensors.pop(key) for key in _TENSORS}
     return Images(name, **split, mean=source.mean, std=source.std, classes=source.classes, columns=tensors)
 
@@ -143,8 +140,8 @@ def at_hand(name: str) -> bool:
     if name not in SOURCES:
         return name == "digits"
     source = SOURCES[name]
-    return (_cache_folder() / f"{name}.safetensors").exists() or all(
-        _local_file(source, split) for split in source.rows
+    return (cache_folder() / f"{name}.safetensors").exists() or all(
+        local_path(source.repo, source.path(split)) for split in source.rows
     )
 
 
@@ -167,39 +164,14 @@ def _digits() -> Images:
     )
 
 
-# Fetching and decoding.
-
-
-def _local_file(source: Source, split: str) -> Path | None:
-    """The split's file in FEDSUM_DATA, if it exists."""
-    folder = os.environ.get("FEDSUM_DATA")
-    path = Path(folder or "").expanduser() / source.repo / source.path(split)
-    return path if folder and path.is_file() else None
-
-
-def _file(source: Source, split: str) -> Path:
-    """The split's file in FEDSUM_DATA, otherwise from the hub."""
-    if path := _local_file(source, split):
-        return path
-    name = f"{source.repo}/{source.path(split)}"
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.hf_hub_download(source.repo, source.path(split), repo_type="dataset"))
-    except Exception as error:  # errors of the hub, the network or the disk
-        raise InputError(
-            "data",
-            name,
-            f"not found, and the download from the hub failed ({type(error).__name__}): "
-            "set FEDSUM_DATA to a folder that contains the file, or run once with network access",
-        ) from error
+# Decoding.
 
 
 def _decode(source: Source) -> dict[str, Tensor]:
     # Both files are fetched before decoding, because the second may be missing.
-    files = {split: _file(source, split) for split in source.rows}
+    files = {split: fetched_file(source.repo, source.path(split)) for split in source.rows}
     tensors: dict[str, Tensor] = {}
-    with _progress(source.repo, sum(source.rows.values())) as advance:
+    with progress_bar(f"decoding {source.repo}", sum(source.rows.values())) as advance:
         for split, path in files.items():
             inputs, columns = _decode_file(path, source, split, advance)
             tensors[f"{split}_inputs"] = torch.from_numpy(inputs)
@@ -265,72 +237,3 @@ def _pixels(place: str, encoded: bytes | None, shape: tuple[int, int, int]) -> n
     if pixels.shape[:2] != (height, width):
         raise InputError(place, f"{pixels.shape[0]} x {pixels.shape[1]} pixels", accepted)
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
-
-
-@contextmanager
-def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, none in a log; yields the function that advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"decoding {label}", total=total)
-        yield lambda steps: progress.advance(bar, steps)
-
-
-# The cache: one file per set, with a checksum.
-
-
-def _cache_folder() -> Path:
-    if folder := os.environ.get("FEDSUM_CACHE"):
-        return Path(folder).expanduser()
-    import platformdirs
-
-    return platformdirs.user_cache_path("fedsum", appauthor=False)
-
-
-def _write(path: Path, name: str, tensors: dict[str, Tensor]) -> None:
-    """Writes atomically: concurrent processes write temporary files of their own, and the last rename wins."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as part:
-            part.touch(exist_ok=False)
-            mode = part.stat().st_mode
-            save_file(tensors, part, metadata={"format": _FORMAT, "set": name, "sha256": _checksum(tensors)})
-            part.chmod(mode)  # safetensors makes files that only their owner may read, but caches are shared
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"cache file {path}", str(error), "a file that can be written; FEDSUM_CACHE names another folder"
-        ) from error
-
-
-def _read(path: Path, name: str) -> dict[str, Tensor]:
-    """The tensors of a cache file, memory-mapped, verified by checksum."""
-    from safetensors import SafetensorError, safe_open
-
-    accepted = f"a cache of {name} written by this version; delete the file to decode the set again"
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"cache file {path}", str(error), accepted) from error
-    identity = metadata.get("format"), metadata.get("set")
-    if identity != (_FORMAT, name):
-        raise InputError(f"cache file {path}", identity, accepted)
-    if metadata.get("sha256") != _checksum(tensors):
-        raise InputError(f"cache file {path}", "a wrong checksum", accepted)
-    return tensors
-
-
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for key in sorted(tensors):
-        tensor = tensors[key]
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)};".encode())
-        digest.update(tensor.numpy().data)
-    return digest.hexdigest()

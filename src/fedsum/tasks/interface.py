@@ -34,7 +34,11 @@ class BaseTask(Protocol):
         ...
 
     def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
-        """The batches of a client in round t, one per gradient, [K, ...]. They depend on nothing but the arguments."""
+        """The batches of a client in round t, one per gradient, [K, ...]. They depend on nothing but the arguments.
+
+        Their last dimension may differ between clients and rounds, as the length of sentences does. Stacked batches
+        are padded with zeros at its end, which must not change a gradient.
+        """
         ...
 
     @property

@@ -1,13 +1,15 @@
 """Partitions of a data set's samples over clients. Every sample goes to exactly one client."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..base.checks import InputError, integer, real
+from ..base.checks import InputError, choice, integer, real
 from ..base.keyed import Purpose, rng
 
 if TYPE_CHECKING:
@@ -167,6 +169,38 @@ def by_column(values: ArrayLike | Tensor, labels: ArrayLike | Tensor | None = No
         raise InputError("labels of length", len(sample_labels), f"{len(column)}, one per sample")
     _, client, sizes = np.unique(column, return_inverse=True, return_counts=True)
     return Partition(np.split(np.argsort(client, kind="stable"), np.cumsum(sizes)[:-1]), sample_labels)
+
+
+def named_partition(
+    kind: str | Partition,
+    labels: Tensor,
+    clients: int | None,
+    *,
+    default_clients: int,
+    alpha: float,
+    refill: bool,
+    shards_per_client: int,
+    seed: int,
+    columns: Mapping[str, Tensor],
+) -> Partition:
+    """The partition of that name, or of a column of the data set; your own Partition is returned unchanged."""
+    if isinstance(kind, Partition):
+        if clients not in (None, kind.n):
+            raise InputError("clients", clients, f"leave it out: the partition has {kind.n} clients")
+        return kind
+    n = default_clients if clients is None else clients
+    by_name: dict[str, Callable[[], Partition]] = {
+        "dirichlet": lambda: dirichlet(labels, n, alpha, seed, refill),
+        "class_dirichlet": lambda: class_dirichlet(labels, n, alpha, seed, refill),
+        "iid": lambda: iid(len(labels), n, seed, labels),
+        "shards": lambda: shards(labels, n, shards_per_client, seed),
+    }
+    for column, values in columns.items():
+        by_name[column] = partial(by_column, values, labels)
+    make = choice("partition", kind, by_name)
+    if kind in columns and clients is not None:
+        raise InputError("clients", clients, f"leave it out: partition={kind!r} makes one client per value")
+    return make()
 
 
 def _dirichlet(draw: np.random.Generator, alpha: float, shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -272,8 +272,10 @@ class Task:
         return self._prepared(self.inputs[:2])
 
     def _chunks(self, samples: int, activations: int = _ACTIVATIONS) -> Iterator[slice]:
-        sample = self.inputs[0].numel() * self.dtype.itemsize
-        size = max(1, _EVALUATION_BYTES.get(self.device.type, 2**30) // (activations * sample))
+        return self._slices(samples, activations * self.inputs[0].numel() * self.dtype.itemsize)
+
+    def _slices(self, samples: int, bytes_per_sample: int) -> Iterator[slice]:
+        size = max(1, _EVALUATION_BYTES.get(self.device.type, 2**30) // bytes_per_sample)
         for start in range(0, samples, size):
             yield slice(start, start + size)
 

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from torch import nn
 from torch.nn import functional as F
 
-from ..base.checks import InputError, nearest
+from ..base.checks import InputError, choice
 from . import data, models
-from . import partition as partitions
 from .client_data import ClientData
-from .partition import Partition
+from .partition import Partition, named_partition
 from .task import Task
 from .transforms import Augment, Standardize
-
-T = TypeVar("T")
 
 _CNN = {
     "mnist": models.mnist_cnn,
@@ -69,7 +65,17 @@ def vision(
     """
     settings = {key: value for key, value in locals().items() if key not in ("name", "clients")}
     images = data.load(name)
-    split = _partition(images, partition, clients, alpha, refill, shards_per_client, seed)
+    split = named_partition(
+        partition,
+        images.train_targets,
+        clients,
+        default_clients=_CLIENTS,
+        alpha=alpha,
+        refill=refill,
+        shards_per_client=shards_per_client,
+        seed=seed,
+        columns=images.columns,
+    )
     # Natural clients come from a column, so a file leaves `clients` out. A file cannot describe Python objects.
     n = None if isinstance(partition, str) and partition in images.columns else split.n
     in_python = callable(model) or isinstance(partition, Partition) or isinstance(augment, Augment)
@@ -80,39 +86,11 @@ def vision(
         ClientData(images.train_inputs, images.train_targets, split),
         (images.test_inputs, images.test_targets),
         prepare=Standardize(images.mean, images.std),
-        augment=augment if isinstance(augment, Augment | None) else _choice("augment", augment, _AUGMENT),
+        augment=augment if isinstance(augment, Augment | None) else choice("augment", augment, _AUGMENT),
         weights=weights,
         gradient_norm=gradient_norm,
         source=source,
     )
-
-
-def _partition(
-    images: data.Images,
-    kind: str | Partition,
-    clients: int | None,
-    alpha: float,
-    refill: bool,
-    shards_per_client: int,
-    seed: int,
-) -> Partition:
-    if isinstance(kind, Partition):
-        if clients not in (None, kind.n):
-            raise InputError("clients", clients, f"leave it out: the partition has {kind.n} clients")
-        return kind
-    labels, n = images.train_targets, _CLIENTS if clients is None else clients
-    partitions_by_name: dict[str, Callable[[], Partition]] = {
-        "dirichlet": lambda: partitions.dirichlet(labels, n, alpha, seed, refill),
-        "class_dirichlet": lambda: partitions.class_dirichlet(labels, n, alpha, seed, refill),
-        "iid": lambda: partitions.iid(len(labels), n, seed, labels),
-        "shards": lambda: partitions.shards(labels, n, shards_per_client, seed),
-    }
-    for column, values in images.columns.items():
-        partitions_by_name[column] = partial(partitions.by_column, values, labels)
-    make_partition = _choice("partition", kind, partitions_by_name)
-    if kind in images.columns and clients is not None:
-        raise InputError("clients", clients, f"leave it out: partition={kind!r} makes one client per value")
-    return make_partition()
 
 
 def _model(images: data.Images, model: str | Callable[[], nn.Module] | None, init: str) -> Callable[[], nn.Module]:
@@ -129,16 +107,10 @@ def _model(images: data.Images, model: str | Callable[[], nn.Module] | None, ini
         model = "cnn" if images.name in _CNN else "mlp"
     if isinstance(model, nn.Module):
         raise InputError("model", type(model).__name__, "a function that makes a module, not the module itself")
-    make = model if callable(model) else _choice("model", model, makers)
+    make = model if callable(model) else choice("model", model, makers)
     inits: dict[str, Callable[[], nn.Module]] = {"default": make, "kaiming": partial(_kaiming, make)}
-    return _choice("init", init, inits)
+    return choice("init", init, inits)
 
 
 def _kaiming(make: Callable[[], nn.Module]) -> nn.Module:
     return models.kaiming_normal_(make())
-
-
-def _choice(field: str, name: str, choices: dict[str, T]) -> T:
-    if not isinstance(name, str) or name not in choices:
-        raise InputError(field, name, nearest(str(name), choices))
-    return choices[name]
