@@ -16,7 +16,7 @@ from fedsum.experiments.drawing import draw
 from fedsum.report import read_runs
 from fedsum.report.against_delay import delays, line, rank_correlation
 from fedsum.runs import expand
-from fedsum.tasks import Augment, load
+from fedsum.tasks import Augment, load, sentences_at_hand
 
 
 def full(name):
@@ -39,7 +39,9 @@ def full(name):
         ("markov", 15),
         ("mistakes", 6),
         ("probability", 15),
+        ("resnet", 8),
         ("sensitivity", 32),
+        ("sst2", 4),
     ],
 )
 def test_how_many_runs(name, runs):
@@ -47,7 +49,7 @@ def test_how_many_runs(name, runs):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 14
+    assert len(EXPERIMENTS) == 16
 
 
 def test_the_papers_setting():
@@ -85,9 +87,10 @@ def test_unknown_names():
         experiment("bias", "tiny")
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "heterogeneity"])
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in ("heterogeneity", "sst2")])
 def test_every_figure_at_small_scale(name, fedsum, tmp_path):
-    code, _, error = fedsum("reproduce", name, "--scale", "small", "--folder", "runs", "--json")
+    shorter = ("--rounds", 8, "--set", "eval_every=8", "--set", "eval_last=0") if name == "resnet" else ()
+    code, _, error = fedsum("reproduce", name, "--scale", "small", "--folder", "runs", "--json", *shorter)
     assert code == 0, error
     for way in ("rounds", "communication", "last"):
         assert (tmp_path / f"runs/{way}.png").read_bytes()[:4] == b"\x89PNG"
@@ -99,6 +102,46 @@ def test_every_figure_at_small_scale(name, fedsum, tmp_path):
         assert run.state == "finished", run.folder
         loss = run.metrics["train_loss"]
         assert loss.iloc[-1] < 0.95 * loss.iloc[0], run.folder
+
+
+def test_the_papers_deep_networks():
+    resnet, sst2 = full("resnet"), full("sst2")
+    assert {(run.table["task"]["name"], run.spec.options.eta_l) for run in resnet} == {
+        ("cifar10", 0.01),
+        ("cifar100", 0.001),
+    }
+    for run in resnet:
+        options, task = run.spec.options, run.table["task"]
+        assert (options.rounds, options.local_steps, options.batch_size) == (1000, 10, 32)
+        assert (task["model"], task["clients"], task["alpha"], run.spec.schedule.fields["size"]) == (
+            "resnet18",
+            50,
+            0.1,
+            10,
+        )
+    for run in sst2:
+        options, task = run.spec.options, run.spec.task.fields
+        assert (options.rounds, options.local_steps, options.batch_size, options.eta_l) == (4000, 3, 4, 1e-4)
+        assert (task["model"], task["clients"], task["partition"], task["train"]) == (
+            "bert-base-uncased",
+            8,
+            "iid",
+            "all",
+        )
+        assert run.spec.schedule.fields["size"] == 2
+
+
+@pytest.mark.skipif(not sentences_at_hand("sst2"), reason="FEDSUM_DATA has no stanfordnlp/sst2")
+def test_sst2_at_small_scale(fedsum, tmp_path):
+    """With fewer rounds and samples: the small scale takes a minute."""
+    shorter = ("--rounds", 4, "--set", "local_steps=5", "--set", "task.train_samples=500", "--set", "eval_last=0")
+    two = ("--set", 'sweep.algorithm=["FedSUM", "SCAFFOLD"]')
+    code, _, error = fedsum("reproduce", "sst2", "--scale", "small", "--folder", "runs", "--json", *shorter, *two)
+    assert code == 0, error
+    runs = read_runs(tmp_path / "runs")
+    assert [run.state for run in runs] == ["finished"] * 2
+    assert all(run.metrics["train_loss"].nunique() > 1 for run in runs)
+    assert (tmp_path / "runs/report.html").stat().st_size > 20_000
 
 
 def test_sensitivity_is_drawn_against_the_rate(fedsum, tmp_path):
