@@ -17,7 +17,7 @@ from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
 
 _TRACES = (".csv", ".parquet", ".pq")
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
-_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975}
+_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975, "groups": 5, "dwell": 10}
 
 
 def delays(
@@ -36,6 +36,8 @@ def delays(
     drop: Annotated[float | None, typer.Option(help="biased: decrease per group (0.05).")] = None,
     group: Annotated[int | None, typer.Option(help="biased: clients per group (11).")] = None,
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
+    groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
+    dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
     round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
     local_steps: Annotated[int, typer.Option("--K", help="K, local steps, for the rates.")] = 10,
     smoothness: Annotated[float, typer.Option("--L", help="L, smoothness, for the rates.")] = 1.0,
@@ -51,7 +53,7 @@ def delays(
     check_path(picture)
 
     fields = {"n": n, "size": size, "p": p, "on": on, "off": off}
-    fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
+    fields |= {"start": start, "drop": drop, "group": group, "floor": floor, "groups": groups, "dwell": dwell}
     arguments = {name: value for name, value in fields.items() if value is not None}
     schedule, title = _schedule(pattern, arguments, round_length)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)

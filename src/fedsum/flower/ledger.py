@@ -12,7 +12,7 @@ from ..base.checks import integer
 from ..participation import DelayMeter
 from ..training import Options
 from .merge_rules import MergeRules
-from .probes import example_uplink, has_farewell, needs_start, stateful
+from .probes import example_uplink, has_farewell, needs_start, stateful, sums
 from .protocol import NEVER, Order, Reply, StepId, Terms
 from .server_state import ServerState
 from .uplink_validator import UplinkValidator, norm
@@ -50,6 +50,7 @@ class Ledger:
         self.n = integer("clients", n, low=1)
         rules.check(algorithm, self.n)
         self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n))
+        algorithm.check(self.record(0))
         self.state.server = algorithm.init_server(x0, self.record(0))
         self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)), rules.norm_limit)
         self._sends_start = needs_start(algorithm)
@@ -170,10 +171,10 @@ class Ledger:
         total = self._total([self.state.table[client] for client in sorted(self.state.table)])
         recomputed = self.algorithm.merge(self.algorithm.init_server(self.state.start, now), total, self.n, now)
         difference = size = 0.0
-        for name, value in self.state.server.items():
-            if name != "x" and value.dim():
-                difference += float((value - recomputed[name]).square().sum())
-                size += float(value.square().sum())
+        for name in sums(self.algorithm):
+            value = self.state.server[name]
+            difference += float((value - recomputed[name]).square().sum())
+            size += float(value.square().sum())
         return math.sqrt(difference / size if size else difference)
 
     def _step_id(self, client: int) -> StepId:
@@ -191,6 +192,7 @@ class Ledger:
         for client in sorted(accepted):  # a fixed order of summation, whatever the order of arrival
             first = client not in state.last
             row = state.rows.get(client, algorithm.init_row(state.start))
+            row = algorithm.identify(row, torch.tensor(client))
             part, state.rows[client] = algorithm.digest(row, accepted[client], now)
             if self.rules.on_loss == "table":
                 previous = state.table.get(client, {name: torch.zeros_like(value) for name, value in part.items()})

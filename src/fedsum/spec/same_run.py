@@ -75,9 +75,12 @@ def _rate_difference(before: Any, now: Any, rounds: int) -> tuple[str, Any, Any]
 def _with_defaults(table: Table) -> Table:
     """The settings with the defaults of the algorithm's fields, if the algorithm is fedsum's own."""
     algorithm = table.get("algorithm")
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
-    if not isinstance(algorithm, Mapping) or name not in ALGORITHMS:
+    if not isinstance(algorithm, Mapping):
         return table
+    algorithm = _with_defaults(dict(algorithm))  # that of a ServerOpt is in its own table
+    name = algorithm.get("name")
+    if name not in ALGORITHMS:
+        return {**table, "algorithm": algorithm}
     fields = {field.name: field.default for field in dataclasses.fields(ALGORITHMS[name])}  # type: ignore[arg-type]
     # TOML has no None: a field that is None is left out of the settings.
     defaults = {key: value for key, value in fields.items() if isinstance(value, bool | int | float | str)}
