@@ -60,9 +60,9 @@ class AmplifiedSCAFFOLD(Algorithm):
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         client = self._current(client, now)
         c, a, n = client["c"], client["a"], client["n"] + 1
-        first = (n == 1)[..., None]
-        mean = torch.where(first, G, a + (G - a) / n.to(G.dtype)[..., None])
-        uplink = {"d": G - c, "e": mean - torch.where(first, c, a)}
+        # In the first round of a window a is still the previous window's mean, with n = 1: the mean is G.
+        mean = a + (G - a) / n.to(G.dtype)[..., None]
+        uplink = {"d": G - c, "e": mean - a}
         return uplink, {**client, "a": mean, "n": n}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
