@@ -3,7 +3,7 @@
     python tests/final_models.py           # prints the SHA-256 of each final model
     python tests/final_models.py --write   # also writes tests/final_models.safetensors, which the tests compare with
 
-The list: nine algorithms on digits, a sweep of four from a file, one run that is killed and resumed, and one training
+The list: every algorithm on digits, a sweep of four from a file, one run that is killed and resumed, and one training
 by the commit protocol of the Flower apps, in this process. All in float64 with the loop engine.
 """
 

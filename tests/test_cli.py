@@ -45,9 +45,21 @@ def test_list_counts_from_messages(fedsum):
         "FedVARP": (1, 1),
         "FedAU": (1, 1),
         "FedAWE": (1, 1),
+        "FedStale": (1, 1),
+        "KnownFedAvg": (1, 1),
+        "FedAvgM": (1, 1),
+        "FedAdagrad": (1, 1),
+        "FedYogi": (1, 1),
+        "FedAdam": (1, 1),
+        "FedExP": (1, 1),
+        "FedCM": (2, 1),
+        "SCAFFOLDM": (2, 1),
+        "AmplifiedFedAvg": (1, 1),
+        "AmplifiedSCAFFOLD": (2, 2),
+        "ServerOpt": (1, 1),
     }
     assert cards["FedSUMCR"]["client_state"] == ["h", "z", "(E)"]
-    assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU"}
+    assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU", "FedStale"}
     code, out, _ = fedsum("list")
     assert code == 0
     assert all(card["label"] in out for card in cards.values())
@@ -63,6 +75,14 @@ def test_delays_of_every_pattern(fedsum, tmp_path, pattern):
     assert 0 < found["tau_avg"] <= found["tau_max"] <= found["tau_max_bound"]
     assert found["eta_g"] == pytest.approx(found["tau_max"] ** -0.5)
     assert (tmp_path / "fedsum-delays.png").read_bytes()[:4] == PNG
+
+
+def test_delays_of_groups_that_take_turns(fedsum):
+    code, out, _ = fedsum("delays", "periodic", "--rounds", 60, "--n", 30, "--size", 5, "--groups", 3, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["tau_max_bound"] is None
+    assert found["tau_max"] >= 20  # the two other groups' turns of 10 rounds
 
 
 def test_delays_of_a_trace(fedsum, tmp_path):
@@ -158,7 +178,7 @@ def test_the_installed_command_runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout)) == 9
+    assert len(json.loads(done.stdout)) == 21
 
 
 def test_version_help_and_completion(fedsum):

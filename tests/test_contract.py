@@ -1,9 +1,10 @@
 """One contract for every algorithm. Adding an algorithm is adding one row to ROWS."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 import literal
+import literal_next
 import numpy as np
 import pytest
 import torch
@@ -14,20 +15,34 @@ import fedsum
 from fedsum import (
     MIFA,
     SCAFFOLD,
+    SCAFFOLDM,
+    Adam,
+    AmplifiedFedAvg,
+    AmplifiedSCAFFOLD,
     Explicit,
+    FedAdagrad,
+    FedAdam,
     FedAU,
     FedAvg,
+    FedAvgM,
     FedAWE,
+    FedCM,
+    FedExP,
+    FedStale,
     FedSUM,
     FedSUMB,
     FedSUMCR,
     FedVARP,
+    FedYogi,
+    KnownFedAvg,
+    ServerOpt,
     Uniform,
     simulate,
 )
 from fedsum.algorithms import ALGORITHMS, Algorithm, card
 
 ROUNDS = 40
+PROBABILITIES = np.linspace(0.2, 0.9, N).tolist()
 
 
 def total(states, name):
@@ -38,16 +53,21 @@ def total(states, name):
 class Row:
     algorithm: Algorithm
     literal: Callable
-    """the same algorithm in tests/literal.py"""
+    """the same algorithm in tests/literal.py or tests/literal_next.py"""
     vectors: tuple[int, int]
     """model-sized vectors down and up"""
     empty: str
     """what an empty round does: 'steps' moves x, 'rests' does not"""
     summable: bool = True
     fedavg_if_full: str = "K=1"
-    """when it equals FedAvg with all clients active: for 'any K', or for 'K=1' only"""
+    """when it equals FedAvg with all clients active: for 'any K', for 'K=1' only, or 'no'"""
     invariant: Callable | None = None
     """from the History, an expression that must be zero after every round"""
+    scalars: int = 0
+    """scalars down and up"""
+    eta_g: float = 0.8
+    clients: int | None = None
+    """the number of clients that its options are for; None: any"""
 
     @property
     def id(self):
@@ -57,7 +77,14 @@ class Row:
 ROWS = [
     Row(FedSUMB(), literal.fedsum_b, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
     Row(FedSUM(), literal.fedsum, (2, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
-    Row(FedSUMCR(), literal.fedsum_cr, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(
+        FedSUMCR(),
+        literal.fedsum_cr,
+        (1, 1),
+        "steps",
+        invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+        scalars=1,
+    ),
     Row(
         FedSUMCR(printed_average=True),
         literal.fedsum_cr_printed,
@@ -113,11 +140,62 @@ ROWS = [
     Row(FedAU(cutoff=3), literal.fedau_cutoff_3, (1, 1), "rests", summable=False, fedavg_if_full="any K"),
     Row(FedAWE(), literal.fedawe, (1, 1), "rests", fedavg_if_full="any K"),
     Row(FedAWE(clip=0.1), literal.fedawe_clipped, (1, 2), "rests", fedavg_if_full="no"),
+    Row(FedAvgM(beta=0.7), literal_next.fedavgm, (1, 1), "rests", fedavg_if_full="no"),
+    Row(FedAdagrad(), literal_next.fedadagrad, (1, 1), "rests", fedavg_if_full="no"),
+    Row(FedYogi(tau=1e-2), literal_next.fedyogi, (1, 1), "rests", fedavg_if_full="no"),
+    Row(FedAdam(beta1=0.8, beta2=0.95, tau=1e-2), literal_next.fedadam, (1, 1), "rests", fedavg_if_full="no"),
+    Row(FedExP(), literal_next.fedexp, (1, 1), "rests", fedavg_if_full="no", scalars=1, eta_g=1.0),
+    Row(FedCM(alpha=0.3), literal_next.fedcm, (2, 1), "rests", fedavg_if_full="no"),
+    Row(
+        SCAFFOLDM(beta=0.3),
+        literal_next.scaffold_m,
+        (2, 1),
+        "rests",
+        fedavg_if_full="no",
+        invariant=lambda h: h.server["c"] - total(h.clients, "c") / N,
+    ),
+    Row(AmplifiedFedAvg(period=3), literal_next.amplified_fedavg, (1, 1), "rests", fedavg_if_full="no"),
+    Row(
+        AmplifiedSCAFFOLD(period=3),
+        literal_next.amplified_scaffold,
+        (2, 2),
+        "rests",
+        fedavg_if_full="no",
+        invariant=lambda h: h.server["c"] + h.server["pending"] / N - total(h.clients, "a") / N,
+    ),
+    Row(
+        FedStale(beta=0.4, cutoff=4),
+        literal_next.fedstale,
+        (1, 1),
+        "steps",
+        summable=False,
+        fedavg_if_full="any K",
+        invariant=lambda h: h.server["hbar"] - total(h.memory, "h") / N,
+    ),
+    Row(KnownFedAvg(p=0.4), literal_next.known_fedavg, (1, 1), "rests", fedavg_if_full="no"),
+    Row(
+        KnownFedAvg(p=PROBABILITIES),
+        lambda P: literal_next.known_fedavg(P, PROBABILITIES),
+        (1, 1),
+        "rests",
+        summable=False,
+        fedavg_if_full="no",
+        clients=N,
+    ),
+    Row(
+        ServerOpt(FedSUM(), Adam(0.05)),
+        literal_next.fedsum_adam,
+        (2, 1),
+        "steps",
+        fedavg_if_full="no",
+        invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+    ),
 ]
 
 
-def run(algorithm, schedule, rounds=ROUNDS, *, task=None, eta_l=0.05, local_steps=K, **options):
-    options = {"eta_g": 0.8, "seed": 2, "dtype": torch.float64, "eval_every": rounds} | options
+def run(row, schedule, rounds=ROUNDS, *, task=None, eta_l=0.05, local_steps=K, **options):
+    algorithm = row.algorithm if isinstance(row, Row) else row
+    options = {"eta_g": getattr(row, "eta_g", 0.8), "seed": 2, "dtype": torch.float64, "eval_every": rounds} | options
     return simulate(
         task or noisy(), algorithm, schedule, rounds=rounds, local_steps=local_steps, eta_l=eta_l, **options
     )
@@ -137,9 +215,9 @@ every_rate = pytest.mark.parametrize("rate", RATES)
 @every_rate
 def test_equals_its_literal_transcription(row, pattern, rate):
     schedule = schedules()[pattern]
-    ours = run(row.algorithm, schedule, eta_l=RATES[rate])
+    ours = run(row, schedule, eta_l=RATES[rate])
     sets = [schedule.active(2, t).tolist() for t in range(ROUNDS)]
-    theirs = row.literal(literal.Problem(noisy(), sets, K, RATES[rate], 0.8, seed=2))
+    theirs = row.literal(literal.Problem(noisy(), sets, K, RATES[rate], row.eta_g, seed=2))
     assert np.abs(ours.x.numpy() - theirs).max() < 1e-9
     assert np.abs(theirs - noisy().init(2).numpy()).max() > 1e-2  # something was learned
 
@@ -149,9 +227,9 @@ def test_equals_its_literal_transcription(row, pattern, rate):
 def test_two_worlds_one_definition(row, pattern):
     """Stacked in the simulator, and one client at a time over a network that carries bytes."""
     schedule = schedules()[pattern]
-    ours = run(row.algorithm, schedule, eta_l=RATES["decaying"])
+    ours = run(row, schedule, eta_l=RATES["decaying"])
     server, clients, memory, tau = over_the_wire(
-        noisy(), row.algorithm, schedule, rounds=ROUNDS, K=K, eta_l=RATES["decaying"], eta_g=0.8, seed=2
+        noisy(), row.algorithm, schedule, rounds=ROUNDS, K=K, eta_l=RATES["decaying"], eta_g=row.eta_g, seed=2
     )
     assert ours.server.keys() == server.keys()
     for name, value in server.items():
@@ -173,7 +251,7 @@ def test_invariant_holds_after_every_round(row, pattern):
     if row.invariant is None:
         return
     for rounds in range(1, 12):
-        history = run(row.algorithm, schedules()[pattern], rounds, eta_l=RATES["decaying"])
+        history = run(row, schedules()[pattern], rounds, eta_l=RATES["decaying"])
         assert row.invariant(history).abs().max() < 1e-12
 
 
@@ -181,15 +259,15 @@ def test_invariant_holds_after_every_round(row, pattern):
 def test_full_participation_is_fedavg(row):
     everyone = Uniform(N, N)
     for steps in {"any K": (1, 3), "K=1": (1,), "no": ()}[row.fedavg_if_full]:
-        ours = run(row.algorithm, everyone, local_steps=steps, eta_l=RATES["decaying"])
+        ours = run(row, everyone, local_steps=steps, eta_l=RATES["decaying"])
         fedavg = run(FedAvg(), everyone, local_steps=steps, eta_l=RATES["decaying"])
         assert (ours.x - fedavg.x).abs().max() < 1e-12
 
 
 @contract
 def test_empty_round(row):
-    one = run(row.algorithm, Explicit(N, [[0, 3]]), 1)
-    two = run(row.algorithm, Explicit(N, [[0, 3], []]), 2)
+    one = run(row, Explicit(N, [[0, 3]]), 1)
+    two = run(row, Explicit(N, [[0, 3], []]), 2)
     moved = (one.x - two.x).abs().max() > 0
     assert bool(moved) == (row.empty == "steps")
     assert two.rows[-1]["communication"] == one.rows[-1]["communication"]
@@ -197,7 +275,7 @@ def test_empty_round(row):
 
 @contract
 def test_rounds_that_are_all_empty_change_nothing(row):
-    history = run(row.algorithm, Explicit(N, [[]] * 5), 5)
+    history = run(row, Explicit(N, [[]] * 5), 5)
     assert torch.equal(history.x, noisy().init(0))
     assert len(history.clients) == len(history.memory) == 0
 
@@ -205,13 +283,12 @@ def test_rounds_that_are_all_empty_change_nothing(row):
 @contract
 def test_messages_are_counted(row):
     sets = [[0], [], [1, 2, 3], [0, 1]]
-    history = run(row.algorithm, Explicit(N, sets), len(sets))
+    history = run(row, Explicit(N, sets), len(sets))
     down, up = row.vectors
     replies = sum(map(len, sets))
     last = history.rows[-1]
     assert last["communication"] == (down + up) * replies
-    scalars = 1 if row.id == "FedSUMCR(printed_average=False)" else 0
-    assert last["bytes"] == ((down + up) * D + scalars) * 8 * replies
+    assert last["bytes"] == ((down + up) * D + row.scalars) * 8 * replies
 
 
 @contract
@@ -237,8 +314,9 @@ def test_summable_uplinks_may_be_summed_on_their_way(row, monkeypatch):
             contribution, _ = super().digest(one, summed, now)
             return contribution, row
 
-    direct = run(row.algorithm, schedules()["independent"])
-    relayed = run(Relayed(**asdict(row.algorithm)), schedules()["independent"])
+    direct = run(row, schedules()["independent"])
+    options = {field.name: getattr(row.algorithm, field.name) for field in fields(row.algorithm)}
+    relayed = run(Relayed(**options), schedules()["independent"], eta_g=row.eta_g)
     assert bool((direct.x - relayed.x).abs().max() < 1e-12) == row.summable
 
 
@@ -246,7 +324,7 @@ def test_summable_uplinks_may_be_summed_on_their_way(row, monkeypatch):
 def test_functions_leave_their_arguments_alone(row):
     """All functions are pure: none writes into its state or message arguments."""
     algorithm, x0 = row.algorithm, torch.randn(D, dtype=torch.float64)
-    now = fedsum.Round(t=4, N=N, K=K, eta_l=0.1, eta_g=0.5)
+    now = fedsum.Round(t=4, N=N, K=K, eta_l=0.1, eta_g=row.eta_g)
 
     def stack(state):
         return {name: v.expand(2, *v.shape).clone() for name, v in state.items()}
@@ -268,8 +346,8 @@ def test_functions_leave_their_arguments_alone(row):
 
 @contract
 def test_float32_stays_float32_and_agrees(row):
-    exact = run(row.algorithm, schedules()["independent"])
-    single = run(row.algorithm, schedules()["independent"], dtype=torch.float32)
+    exact = run(row, schedules()["independent"])
+    single = run(row, schedules()["independent"], dtype=torch.float32)
     assert single.x.dtype == torch.float32
     assert all(v.dtype != torch.float64 for n, v in single.server.items() if n != "E")
     assert (exact.x - single.x).abs().max() < 1e-4
@@ -278,8 +356,10 @@ def test_float32_stays_float32_and_agrees(row):
 @contract
 def test_cost_follows_participation(row):
     """Of ten thousand clients three are ever active: three states are stored."""
+    if row.clients is not None:
+        return
     n = 10_000
     task = fedsum.tasks.Quadratic(np.ones((n, 2)), np.random.default_rng(0).normal(size=(n, 2)))
-    history = run(row.algorithm, Explicit(n, [[3, 9_999], [], [500, 9_999]]), 3, task=task)
+    history = run(row, Explicit(n, [[3, 9_999], [], [500, 9_999]]), 3, task=task)
     assert list(history.clients) == list(history.memory) == [3, 500, 9_999]
     assert history.x.isfinite().all()

@@ -27,6 +27,18 @@ RUNS = [
         id="six",
         marks=pytest.mark.slow,
     ),
+    pytest.param(
+        ("FedStale", "KnownFedAvg", "FedAvgM", "FedAdagrad", "FedYogi", "FedAdam"),
+        [*SETS, [0, 1]],
+        id="server",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        ("FedExP", "FedCM", "SCAFFOLD-M", "AmplifiedFedAvg", "AmplifiedSCAFFOLD", "ServerOpt"),
+        [*SETS, [0, 1]],
+        id="momentum",
+        marks=pytest.mark.slow,
+    ),
 ]
 pytestmark = pytest.mark.xdist_group("flower")  # one after the other: a federation needs all cores
 

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -17,7 +18,20 @@ from hypothesis.stateful import (
 )
 from problems import Shifted, decaying, noisy, third_empty
 
-from fedsum import SCAFFOLD, FedAvg, FedAWE, FedSUM, FedSUMB, FedSUMCR, InputError, simulate
+from fedsum import (
+    SCAFFOLD,
+    SCAFFOLDM,
+    Adam,
+    FedAvg,
+    FedAWE,
+    FedSUM,
+    FedSUMB,
+    FedSUMCR,
+    InputError,
+    KnownFedAvg,
+    ServerOpt,
+    simulate,
+)
 from fedsum.algorithms import ALGORITHMS
 from fedsum.flower.client_protocol import answer
 from fedsum.flower.client_store import ClientStore
@@ -251,7 +265,10 @@ class Direct:
         return outcome
 
 
-@pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + [FedAWE(clip=0.5)], ids=repr)
+OPTIONS = [FedAWE(clip=0.5), KnownFedAvg(p=np.linspace(0.2, 0.8, 7)), ServerOpt(FedSUM(), Adam(0.01))]
+
+
+@pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + OPTIONS, ids=repr)
 def test_without_faults_it_is_the_simulation(algorithm, tmp_path):
     task = noisy()
     schedule = third_empty(task.n, rounds=15)
@@ -376,9 +393,25 @@ def test_with_a_table_only_the_loser_begins_anew(tmp_path):
     torch.testing.assert_close(net.ledger.state.server["c"], c, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("algorithm", [SCAFFOLDM(), ServerOpt(FedSUM(), Adam(0.01))], ids=lambda a: a.label)
+def test_a_table_is_compared_with_sums_not_with_momenta(algorithm, tmp_path):
+    net = Direct(tmp_path, algorithm, on_loss="table")
+    for active in (range(N), [0], [], [1, 2]):
+        net.round(active, scheduled=len(active))
+    assert net.ledger.drift() < 1e-12
+    name = "c" if isinstance(algorithm, SCAFFOLDM) else "y"
+    net.ledger.state.server[name] = net.ledger.state.server[name] * 1.5
+    assert net.ledger.drift() == pytest.approx(1 / 3)
+
+
+def test_an_algorithm_may_refuse_a_deployment(tmp_path):
+    with pytest.raises(InputError, match="3 probabilities for 4 clients"):
+        Direct(tmp_path, KnownFedAvg(p=[0.5] * 3))
+
+
 def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
     sums = {name for name, cls in ALGORITHMS.items() if telescopes(cls())}
-    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "MIFA", "FedVARP"}
+    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "MIFA", "FedVARP"}
     with pytest.raises(InputError, match="on_loss = 'table': FedAWE"):
         Direct(tmp_path, FedAWE(), on_loss="table")
 

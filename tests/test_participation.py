@@ -7,7 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsum import Biased, Cyclic, Explicit, Independent, InputError, Markov, Reshuffled, Sine, Uniform, delays, theory
+from fedsum import (
+    Biased,
+    Cyclic,
+    Explicit,
+    Independent,
+    InputError,
+    Markov,
+    Periodic,
+    Reshuffled,
+    Sine,
+    Uniform,
+    delays,
+    theory,
+)
 from fedsum.base.registry import build
 from fedsum.participation import SCHEDULES
 from fedsum.participation.independent import Coins
@@ -37,6 +50,7 @@ def any_schedule(draw):
                 Biased(n, group=draw(st.integers(1, 5))),
                 Markov(n, on=draw(chain), off=draw(chain)),
                 Explicit(n, draw(sets), repeat=True),
+                Periodic(n, groups=draw(st.integers(1, n // size)), dwell=draw(st.integers(1, 5)), size=size),
             ]
         )
     )
@@ -66,6 +80,19 @@ def test_chosen_patterns_choose_s_and_reach_everyone(n, data, seed):
         for epoch in range(3):
             seen = [schedule.active(seed, epoch * turn + b) for b in range(turn)]
             assert len(np.unique(np.concatenate(seen))) == n
+
+
+def test_groups_take_turns_of_dwell_rounds():
+    schedule = Periodic(11, groups=3, dwell=4, size=2)
+    assert schedule.period == 12
+    members = [set(range(3)), set(range(3, 7)), set(range(7, 11))]  # 3 groups of 11 clients
+    for t in range(30):
+        active = schedule.active(0, t)
+        assert len(active) == 2
+        assert set(active.tolist()) <= members[t // 4 % 3]
+    assert {i for t in range(200) for i in schedule.active(0, t).tolist()} == set(range(11))
+    with pytest.raises(InputError, match=r"size = 4: a whole number from 1 to 3 \(n // groups\)"):
+        Periodic(11, groups=3, dwell=4, size=4)
 
 
 @given(any_schedule(), st.integers(1, 60))
@@ -100,6 +127,7 @@ def frequencies(schedule, rounds=4000):
         (Sine(12, 6), 0.35),
         (Biased(12, group=2), np.repeat([0.5, 0.45, 0.4, 0.35, 0.3, 0.25], 2)),
         (Reshuffled(12, 3), 0.25),
+        (Periodic(12, groups=3, dwell=4, size=2), 1 / 6),
     ],
     ids=lambda v: type(v).__name__,
 )

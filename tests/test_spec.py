@@ -61,6 +61,12 @@ algorithms = st.one_of(
     st.sampled_from([*ALGORITHMS, "fedsum-cr", "FEDAVG"]),
     st.builds(lambda cutoff: {"name": "FedAU", "cutoff": cutoff}, st.integers(1, 99)),
     st.builds(lambda clip: {"name": "FedAWE", "clip": clip}, positive),
+    st.builds(lambda p: {"name": "KnownFedAvg", "p": p}, st.one_of(shares, st.lists(shares, min_size=1, max_size=9))),
+    st.builds(
+        lambda inner, optimiser: {"name": "server-opt", "algorithm": inner, "optimiser": optimiser},
+        st.sampled_from(["fedsum", {"name": "FedAU", "cutoff": 3}]),
+        st.one_of(st.just("yogi"), st.builds(lambda lr: {"name": "Adam", "lr": lr, "beta1": 0.5}, positive)),
+    ),
 )
 schedules = st.one_of(
     st.just({"name": "uniform", "size": 1}),
@@ -69,6 +75,7 @@ schedules = st.one_of(
     st.builds(lambda group, drop: {"name": "Biased", "group": group, "drop": drop}, st.integers(1, 20), shares),
     st.builds(lambda on, off: {"name": "Markov", "on": on, "off": off}, st.floats(0, 0.9), st.floats(0, 0.9)),
     st.builds(lambda repeat: {"name": "Explicit", "sets": [[0], []] * 5, "repeat": repeat}, st.booleans()),
+    st.builds(lambda dwell: {"name": "Periodic", "groups": 1, "dwell": dwell, "size": 1}, st.integers(1, 9)),
 )
 options = {
     "eta_g": positive,

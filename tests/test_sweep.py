@@ -540,6 +540,7 @@ def test_tables_and_objects_are_the_same(tmp_path):
         fs.Reshuffled(9, 4),
         fs.Biased(9, group=2),
         fs.Markov(9, 0.5, 0.6),
+        fs.Periodic(9, groups=2, dwell=3, size=2),
         fs.Explicit(9, [[0, 1], [], [8]], repeat=True),
         fs.Trace.read(trace, clients=9, repeat=True),
     ]
@@ -549,8 +550,10 @@ def test_tables_and_objects_are_the_same(tmp_path):
         again = parsed.make(9)
         assert (parsed, ScheduleSpec.of(again, 5, 0)) == (spec, spec)
         assert all((again.active(1, t) == schedule.active(1, t)).all() for t in range(5))
-    for cls in fs.algorithms.ALGORITHMS.values():
-        assert parse_algorithm(dump_algorithm(cls(), 5)) == cls()
+    algorithms = [cls() for cls in fs.algorithms.ALGORITHMS.values()]
+    algorithms += [fs.KnownFedAvg(p=[0.5] * 9), fs.ServerOpt(fs.FedAU(cutoff=3), fs.SGD(2.0, momentum=0.5))]
+    for algorithm in algorithms:
+        assert parse_algorithm(dump_algorithm(algorithm, 5)) == algorithm
     for table in ({"name": "digits", "clients": 9}, {"name": "quadratic", "n": 3, "d": 2}):
         assert TaskSpec.of(TaskSpec.parse(table).make()) == TaskSpec.parse(table)
     trace.write_text("round,client\n0,0\n1,2\n")

@@ -62,7 +62,8 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
                 clients[i] = Client(algorithm, task, i, encode({"x": x0}), K=K, seed=seed)
                 rows[i] = algorithm.init_row(x0)
             uplink = decode(clients[i].work(down, now))
-            contribution, rows[i] = algorithm.digest(rows[i], uplink, now)
+            row = algorithm.identify(rows[i], torch.tensor(i))
+            contribution, rows[i] = algorithm.digest(row, uplink, now)
             for name, value in contribution.items():
                 total[name] = total.get(name, 0) + value
         if not len(active):

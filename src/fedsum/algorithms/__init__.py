@@ -1,40 +1,94 @@
 """The FedSUM family and its baselines, one file per algorithm; `base` is their common interface."""
 
+from .amplified_fedavg import AmplifiedFedAvg
+from .amplified_scaffold import AmplifiedSCAFFOLD
 from .base import Algorithm, LocalPlan, Message, Round, State
 from .check import check, check_once
+from .fedadagrad import FedAdagrad
+from .fedadam import FedAdam
 from .fedau import FedAU
 from .fedavg import FedAvg
+from .fedavgm import FedAvgM
 from .fedawe import FedAWE
+from .fedcm import FedCM
+from .fedexp import FedExP
+from .fedstale import FedStale
 from .fedsum import FedSUM
 from .fedsum_b import FedSUMB
 from .fedsum_cr import FedSUMCR
 from .fedvarp import FedVARP
+from .fedyogi import FedYogi
+from .known_fedavg import KnownFedAvg
 from .message_sizes import Card, Traffic, card, count
 from .mifa import MIFA
 from .scaffold import SCAFFOLD
+from .scaffold_m import SCAFFOLDM
+from .server_opt import ServerOpt
+from .server_optimisers import OPTIMISERS, SGD, Adagrad, Adam, ServerOptimiser, Yogi
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    cls.__name__: cls for cls in (FedSUM, FedSUMB, FedSUMCR, FedAvg, SCAFFOLD, MIFA, FedVARP, FedAU, FedAWE)
+    cls.__name__: cls
+    for cls in (
+        FedSUM,
+        FedSUMB,
+        FedSUMCR,
+        FedAvg,
+        SCAFFOLD,
+        MIFA,
+        FedVARP,
+        FedAU,
+        FedAWE,
+        FedStale,
+        KnownFedAvg,
+        FedAvgM,
+        FedAdagrad,
+        FedYogi,
+        FedAdam,
+        FedExP,
+        FedCM,
+        SCAFFOLDM,
+        AmplifiedFedAvg,
+        AmplifiedSCAFFOLD,
+        ServerOpt,
+    )
 }
 
 __all__ = [
     "ALGORITHMS",
     "MIFA",
+    "OPTIMISERS",
     "SCAFFOLD",
+    "SCAFFOLDM",
+    "SGD",
+    "Adagrad",
+    "Adam",
     "Algorithm",
+    "AmplifiedFedAvg",
+    "AmplifiedSCAFFOLD",
     "Card",
     "FedAU",
     "FedAWE",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedCM",
+    "FedExP",
     "FedSUM",
     "FedSUMB",
     "FedSUMCR",
+    "FedStale",
     "FedVARP",
+    "FedYogi",
+    "KnownFedAvg",
     "LocalPlan",
     "Message",
     "Round",
+    "ServerOpt",
+    "ServerOptimiser",
     "State",
     "Traffic",
+    "Yogi",
     "card",
     "check",
     "check_once",

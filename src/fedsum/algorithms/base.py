@@ -62,11 +62,16 @@ class Algorithm(ABC):
     """the algorithm's name in figures, tables and messages; default: the name of the class"""
     eval_model: ClassVar[Literal["server", "clients"]] = "server"
     """which model is evaluated by default: the server's, or the mean of all N clients' `x`"""
+    reads_movement: ClassVar[bool] = False
+    """whether a function uses how far x moved since an earlier round; then no server optimiser may change its steps"""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "label" not in vars(cls):
             cls.label = cls.__name__
+
+    def check(self, first: Round) -> None:  # noqa: B027  # optional
+        """Raises an InputError if the options do not fit N or the rates of the first round; called before a run."""
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         """The server's state before the first round, `first`."""
@@ -91,6 +96,10 @@ class Algorithm(ABC):
     @abstractmethod
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         """The uplink message and the client's next state, given the mean gradient G of the K steps."""
+
+    def identify(self, row: State, clients: Tensor) -> State:
+        """`row` with the constants that the server knows of these clients, ids as a tensor; called before `digest`."""
+        return row
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
         """The client's contribution to the sum and its next `row`, the server's memory of that client."""

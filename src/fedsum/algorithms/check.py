@@ -81,6 +81,7 @@ class _Check:
         plan = self._compared("plan", cohort, client, down, now)
         self._check_plan(plan, len(cohort))
         G = torch.randn(len(cohort), len(self.x0), dtype=torch.float64).to(self.x0)
+        row, _ = self._called("identify", row, torch.tensor(cohort, dtype=torch.int64))
         uplink, reported = self._compared("report", cohort, client, down, plan, G, now)
         self._check_state("report", client, reported)
         contribution, remembered = self._compared("digest", cohort, row, uplink, now)

@@ -1,10 +1,10 @@
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..base.checks import integer, set_fields
 from .base import Algorithm, LocalPlan, Message, Round, State
+from .intervals import interval_weight, no_intervals
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,15 @@ class FedAU(Algorithm):
         set_fields(self, cutoff=integer("cutoff", self.cutoff, low=1))
 
     def init_row(self, x0: Tensor) -> State:
-        def scalar(value: int) -> Tensor:
-            return torch.tensor(value, device=x0.device)
-
-        return {"last": scalar(-1), "count": scalar(0), "sum": scalar(0)}
+        return no_intervals(x0)
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"G": G}, {}
 
     def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
-        G, missed = uplink["G"], now.t - row["last"] - 1
-        cutoffs = missed // self.cutoff
-        count, total = row["count"] + cutoffs, row["sum"] + cutoffs * self.cutoff
-        w = torch.where(count > 0, total.double() / count.clamp(min=1), 1.0)
-        return {"wG": w.to(G.dtype)[..., None] * G}, {
-            "last": torch.full_like(missed, now.t),
-            "count": count + 1,
-            "sum": total + missed % self.cutoff + 1,
-        }
+        G = uplink["G"]
+        w, row = interval_weight(row, now.t, self.cutoff)
+        return {"wG": w.to(G.dtype)[..., None] * G}, row
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         return {"x": server["x"] - now.stride / now.N * total["wG"]}

@@ -35,6 +35,7 @@ class FedAWE(Algorithm):
     clip: float | None = None
 
     eval_model: ClassVar[Literal["server", "clients"]] = "clients"
+    reads_movement: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.clip is not None:

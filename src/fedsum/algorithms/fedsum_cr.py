@@ -33,6 +33,7 @@ class FedSUMCR(Algorithm):
     """
 
     label: ClassVar[str] = "FedSUM-CR"
+    reads_movement: ClassVar[bool] = True
 
     printed_average: bool = False
 

@@ -38,6 +38,8 @@ def delays(
     drop: Annotated[float | None, typer.Option(help="biased: decrease per group (0.05).")] = None,
     group: Annotated[int | None, typer.Option(help="biased: clients per group (11).")] = None,
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
+    groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
+    dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
     round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
     client_column: Annotated[str | None, typer.Option(help="Trace: the column of clients.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Trace: the column of times.")] = None,
@@ -62,7 +64,7 @@ def delays(
 
     check_path(picture)
     fields: dict[str, Any] = {"n": n, "size": size, "p": p, "on": on, "off": off}
-    fields |= {"start": start, "drop": drop, "group": group, "floor": floor}
+    fields |= {"start": start, "drop": drop, "group": group, "floor": floor, "groups": groups, "dwell": dwell}
     fields |= {"round_length": round_length, "client_column": client_column, "time_column": time_column}
     schedule, title = schedule_argument(pattern, fields)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)

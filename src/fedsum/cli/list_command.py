@@ -20,7 +20,7 @@ def list_algorithms(as_json: Json = False) -> None:
     )
     heads = ("algorithm", "down", "up", "client state", "server state", "memory per client", "summable")
     for head in heads:
-        table.add_column(head)
+        table.add_column(head, no_wrap=head == "algorithm")
     for c in cards:
         table.add_row(
             c.label,

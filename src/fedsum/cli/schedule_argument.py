@@ -13,7 +13,7 @@ from ..spec import ScheduleSpec
 from .console import err
 
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
-_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975}
+_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975, "groups": 5, "dwell": 10}
 _TRACE_ARGUMENTS = ("round_length", "client_column", "time_column")
 
 

@@ -46,6 +46,7 @@ class Contributions:
         """The contribution of an uplink to the sums. A client that starts over reports its whole state."""
         first = client not in state.last
         row = state.rows.get(client, self.algorithm.init_row(state.start))
+        row = self.algorithm.identify(row, torch.tensor(client))
         part, row = self.algorithm.digest(row, widened(uplink), now)
         if not self.telescopes:
             return Contribution(part, row, {}, None, norm(part), EXACT)

@@ -17,7 +17,7 @@ from .contributions import Contribution, Contributions
 from .merge_rules import MergeRules
 from .norm_bound import MEASURED, largest_norm
 from .precision import narrowed, widened
-from .probes import example_uplink, has_farewell, needs_start, stateful, totals_are_gradients
+from .probes import example_uplink, has_farewell, needs_start, stateful, sums, totals_are_gradients
 from .protocol import NEVER, Order, Reply, StepId, Terms, content_id
 from .server_state import Merged, ServerState
 from .uplink_validator import UplinkValidator
@@ -57,11 +57,13 @@ class Ledger:
         self.n = integer("clients", n, low=1)
         rules.check(algorithm, self.n)
         self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n), on_loss=rules.on_loss)
+        algorithm.check(self.record(0))
         self.state.server = widened(algorithm.init_server(x0, self.record(0)), but="x")
         self.validator = UplinkValidator(example_uplink(algorithm, x0, self.record(0)))
         self.contributions = Contributions(algorithm, table=rules.on_loss == "table")
         self._stateful, self._sends_start = stateful(algorithm), needs_start(algorithm)
         self._clips, self._has_farewell = totals_are_gradients(algorithm), has_farewell(algorithm)
+        self._sums = sums(algorithm)
         self._broadcast: tuple[State, tuple[int, ...], Terms, Message, str] | None = None
         self._awaiting_farewell: set[int] = set()
         self._begin_attempt()
@@ -259,7 +261,8 @@ class Ledger:
         state.first_norms.pop(client, None)
         if not change:
             return f"client {client} is evicted; nothing of it was merged"
-        state.server = state.server | _sums(self.algorithm.merge(state.server, change, 1, now))
+        merged = self.algorithm.merge(state.server, change, 1, now)
+        state.server = state.server | {name: merged[name] for name in self._sums}
         return f"client {client} is evicted; its contributions are subtracted"
 
     def readmit(self, client: int) -> str:
@@ -284,9 +287,10 @@ class Ledger:
         now = self.record(self.state.first_round)
         total = self._total([self.state.table[client] for client in sorted(self.state.table)])
         initial = widened(self.algorithm.init_server(self.state.start, now), but="x")
-        recomputed = _sums(self.algorithm.merge(initial, total, self.n, now))
+        recomputed = self.algorithm.merge(initial, total, self.n, now)
         difference = size = 0.0
-        for name, value in _sums(self.state.server).items():
+        for name in self._sums:
+            value = self.state.server[name]
             difference += float((value - recomputed[name]).square().sum())
             size += float(value.square().sum())
         return math.sqrt(difference / size if size else difference)
@@ -365,8 +369,3 @@ class Ledger:
 
 def _order_id(step_id: StepId, content: str) -> str:
     return content_id(step_id, content, vectors={})
-
-
-def _sums(server: State) -> State:
-    """The vectors of the server state that are sums over clients."""
-    return {name: value for name, value in server.items() if name != "x" and value.dim()}

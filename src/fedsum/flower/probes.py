@@ -21,7 +21,8 @@ def needs_start(algorithm: Algorithm) -> bool:
 
 def has_farewell(algorithm: Algorithm) -> bool:
     """Whether the algorithm sends a message to its clients after the merge."""
-    return type(algorithm).farewell is not Algorithm.farewell
+    x, now = torch.zeros(1), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
+    return bool(algorithm.farewell(algorithm.init_server(x, now), now))
 
 
 def example_uplink(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
@@ -60,3 +61,18 @@ def _sum_of_contributions(algorithm: Algorithm, gradients: Iterable[Tensor]) -> 
         part, row = algorithm.digest(row, uplink, now)
         total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
     return total
+
+
+def sums(algorithm: Algorithm) -> list[str]:
+    """The names of the server's vectors that depend only on the sum of all contributions, such as FedSUM's y.
+
+    Probed: one merge of two contributions must give the same vector as two merges. A momentum does not.
+    """
+    x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
+    server = algorithm.init_server(x, now)
+    part, _ = algorithm.digest(algorithm.init_row(x), example_uplink(algorithm, x, now), now)
+    one, both = ({name: torch.full_like(value, size) for name, value in part.items()} for size in (1.0, 2.0))
+    at_once = algorithm.merge(server, both, 1, now)
+    in_turn = algorithm.merge(algorithm.merge(server, one, 1, now), one, 1, now)
+    vectors = [name for name, value in server.items() if name != "x" and value.dim()]
+    return [name for name in vectors if torch.equal(at_once[name], in_turn[name])]

@@ -5,12 +5,13 @@ from .delays import DelayMeter, Delays, delays
 from .explicit import Explicit
 from .independent import Biased, Independent, Sine
 from .markov import Markov
+from .periodic import Periodic
 from .schedule import Ids, Pattern, Schedule, as_ids
 from .trace import Trace, refuse_short
 from .trace_files import TRACE_FILES, is_trace_file
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    cls.__name__: cls for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov)
+    cls.__name__: cls for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov, Periodic)
 }
 """the patterns that a file can give by name and numbers"""
 
@@ -26,6 +27,7 @@ __all__ = [
     "Independent",
     "Markov",
     "Pattern",
+    "Periodic",
     "Reshuffled",
     "Schedule",
     "Sine",

@@ -83,9 +83,12 @@ def _with_defaults(table: Table) -> Table:
     known: Table = {key: value for key, value in options.items() if isinstance(value, bool | int | float | str)}
     table = known | table
     algorithm = table.get("algorithm")
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
-    if not isinstance(algorithm, Mapping) or name not in ALGORITHMS:
+    if not isinstance(algorithm, Mapping):
         return table
+    algorithm = _with_defaults(dict(algorithm))  # that of a ServerOpt is in its own table
+    name = algorithm.get("name")
+    if name not in ALGORITHMS:
+        return {**table, "algorithm": algorithm}
     fields = {field.name: field.default for field in dataclasses.fields(ALGORITHMS[name])}  # type: ignore[arg-type]
     # TOML has no None: a field that is None is left out of the settings.
     defaults = {key: value for key, value in fields.items() if isinstance(value, bool | int | float | str)}

@@ -1,5 +1,6 @@
 """One round: gather -> downlink -> plan -> engine -> report -> digest -> merge -> farewell -> scatter."""
 
+import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, Round, Traffic, count
@@ -29,6 +30,7 @@ def play_round(
         clients.expect(upcoming)
         memory.expect(upcoming)
     uplink, client = algorithm.report(client, down, plan, G, now)
+    row = algorithm.identify(row, torch.from_numpy(active))
     contribution, row = algorithm.digest(row, uplink, now)
     total = {name: value.sum(0) for name, value in contribution.items()}
     state.server = algorithm.merge(state.server, total, len(active), now)

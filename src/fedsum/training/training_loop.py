@@ -73,6 +73,7 @@ class _Loop:
         device: torch.device,
         observers: Sequence[Observer],
     ) -> None:
+        algorithm.check(options.record(0, task.n))
         x0 = task.init(options.seed)
         check_once(algorithm, x0)
         self.device = x0.device  # not the run's device if the task ignores `to`

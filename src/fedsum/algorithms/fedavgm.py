@@ -1,0 +1,32 @@
+from dataclasses import dataclass
+
+from .fedopt import FedOpt
+from .server_optimisers import SGD
+
+
+@dataclass(frozen=True)
+class FedAvgM(FedOpt):
+    """FedAvgM (Hsu et al., 2019): FedAvg with momentum on the server.
+
+        u = eta_l K * mean_{S_t} G_i;   m <- beta m + u;   x -= eta_g m
+
+    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
+    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
+    down, one up.
+
+    Args:
+      beta: the share of m that remains after a round.
+
+    >>> import fedsum
+    >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
+    >>> run = fedsum.simulate(
+    ...     task, FedAvgM(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02, eta_g=1.0
+    ... )
+    >>> run.x
+    tensor([3.0318])
+    """
+
+    beta: float = 0.9
+
+    def optimiser(self, lr: float) -> SGD:
+        return SGD(lr, momentum=self.beta)

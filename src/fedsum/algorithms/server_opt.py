@@ -1,0 +1,106 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..base.checks import InputError, set_fields
+from .base import Algorithm, LocalPlan, Message, Round, State
+from .fedavg import FedAvg
+from .server_optimisers import Adam, ServerOptimiser
+
+_PREFIX = "opt_"
+"""of the optimiser's vectors in the server state"""
+
+
+@dataclass(frozen=True)
+class ServerOpt(Algorithm):
+    """A server optimiser (Reddi et al., 2021) on top of any algorithm, such as FedSUM with Adam.
+
+    The algorithm's change of x is a pseudo-gradient for the optimiser:
+
+        x' = the algorithm's next x;   u = x - x';   the optimiser takes a step along u
+
+    All else is the algorithm's: messages, local steps, client state, memory. The algorithm uses eta_g, the optimiser
+    its own learning rate `lr`. If a round is empty (no active clients) and the algorithm does not move x, the optimiser
+    does nothing. With `SGD()` it is the algorithm itself. `ServerOpt(FedAvg(), Adam(lr))` with eta_g = 1 is `FedAdam`
+    with eta_g = lr.
+
+    Algorithms that use how far x moved (FedSUM-CR, FedAWE, the amplified ones) are refused.
+
+    Args:
+      algorithm: the algorithm.
+      optimiser: `SGD`, `Adagrad`, `Yogi` or `Adam`.
+
+    >>> import fedsum
+    >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
+    >>> adaptive = ServerOpt(fedsum.FedSUM(), fedsum.SGD(momentum=0.5))
+    >>> adaptive.label
+    'FedSUM + SGD'
+    >>> fedsum.simulate(task, adaptive, fedsum.Biased(2, group=1), rounds=500, local_steps=2, eta_l=0.02).x
+    tensor([3.0000])
+    """
+
+    label: ClassVar[str] = "ServerOpt"
+
+    algorithm: Algorithm = FedAvg()  # noqa: RUF009  # frozen
+    optimiser: ServerOptimiser = Adam()  # noqa: RUF009  # frozen
+
+    def __post_init__(self) -> None:
+        inner = self.algorithm
+        if not isinstance(inner, Algorithm):
+            raise InputError("algorithm", inner, "an algorithm, such as FedSUM()")
+        if not isinstance(self.optimiser, ServerOptimiser):
+            raise InputError("optimiser", self.optimiser, "a server optimiser: SGD(), Adagrad(), Yogi() or Adam()")
+        if isinstance(inner, ServerOpt):
+            raise InputError("algorithm", inner, "has a server optimiser already")
+        if inner.reads_movement:
+            raise InputError("algorithm", inner, f"{inner.label} uses how far x moved, which an optimiser would change")
+        set_fields(self, label=f"{inner.label} + {type(self.optimiser).__name__}", eval_model=inner.eval_model)
+
+    def check(self, first: Round) -> None:
+        self.algorithm.check(first)
+
+    def init_server(self, x0: Tensor, first: Round) -> State:
+        state = self.optimiser.init(x0)
+        return {**self.algorithm.init_server(x0, first), **{_PREFIX + name: value for name, value in state.items()}}
+
+    def merge(self, server: State, total: Message, m: int, now: Round) -> State:
+        own = {name: value for name, value in server.items() if not name.startswith(_PREFIX)}
+        state = {name.removeprefix(_PREFIX): value for name, value in server.items() if name.startswith(_PREFIX)}
+        merged, x = self.algorithm.merge(own, total, m, now), server["x"]
+        if m == 0 and torch.equal(merged["x"], x):
+            return {**server, **merged}
+        change, state = self.optimiser.step(state, x - merged["x"])
+        return {**merged, "x": x - change, **{_PREFIX + name: value for name, value in state.items()}}
+
+    def init_client(self, x0: Tensor) -> State:
+        return self.algorithm.init_client(x0)
+
+    def init_row(self, x0: Tensor) -> State:
+        return self.algorithm.init_row(x0)
+
+    def downlink(self, server: State, now: Round) -> Message:
+        return self.algorithm.downlink(server, now)
+
+    def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
+        return self.algorithm.plan(client, down, now)
+
+    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
+        return self.algorithm.report(client, down, plan, G, now)
+
+    def identify(self, row: State, clients: Tensor) -> State:
+        return self.algorithm.identify(row, clients)
+
+    def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
+        return self.algorithm.digest(row, uplink, now)
+
+    def farewell(self, server: State, now: Round) -> Message:
+        return self.algorithm.farewell(server, now)
+
+    def receive(self, client: State, message: Message, now: Round) -> State:
+        return self.algorithm.receive(client, message, now)
+
+    @property
+    def summable(self) -> bool:
+        return self.algorithm.summable

@@ -1,0 +1,185 @@
+"""Literal transcriptions in NumPy of the algorithms that the FedSUM paper does not compare with.
+
+As in tests/literal.py: line by line as the source prints it, without code of the package. Models are subtracted,
+memories are summed again in each round, and counters of absent clients are updated one by one.
+"""
+
+import numpy as np
+from literal import local_sgd
+
+
+def fedopt(P, beta1, second, tau):  # Reddi et al., Algorithm 2
+    x, m, v = P.x0.copy(), P.zeros(), P.zeros() + tau**2
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        delta = np.mean([local_sgd(P, i, x, t) - x for i in S], axis=0)
+        m = beta1 * m + (1 - beta1) * delta
+        v = second(v, delta)
+        x = x + P.eta_g * m / (np.sqrt(v) + tau)
+    return x
+
+
+def fedadagrad(P):
+    return fedopt(P, 0.0, lambda v, delta: v + delta**2, 1e-3)
+
+
+def fedyogi(P):
+    return fedopt(P, 0.9, lambda v, delta: v - (1 - 0.99) * delta**2 * np.sign(v - delta**2), 1e-2)
+
+
+def fedadam(P):
+    return fedopt(P, 0.8, lambda v, delta: 0.95 * v + (1 - 0.95) * delta**2, 1e-2)
+
+
+def fedavgm(P, beta=0.7):  # Hsu et al.
+    x, v = P.x0.copy(), P.zeros()
+    for t, S in enumerate(P.sets):
+        if len(S):
+            v = beta * v + np.mean([x - local_sgd(P, i, x, t) for i in S], axis=0)
+            x = x - P.eta_g * v
+    return x
+
+
+def amplified_fedavg(P, period=3):  # Wang & Ji, Algorithm 1
+    x, u = P.x0.copy(), P.zeros()
+    window_start = x.copy()
+    for t, S in enumerate(P.sets):
+        if len(S):
+            delta = np.mean([local_sgd(P, i, x, t) - x for i in S], axis=0)
+            u = u + delta
+            x = x + delta
+        if (t + 1) % period == 0:
+            x = window_start + P.eta_g * u
+            window_start, u = x.copy(), P.zeros()
+    return x
+
+
+def amplified_scaffold(P, period=3):  # Crawshaw & Liu: sums and counts of a window, replaced for all clients at its end
+    x = P.x0.copy()
+    window_start = x.copy()
+    c_i, sums, counts = [P.zeros() for _ in range(P.N)], [P.zeros() for _ in range(P.N)], [0] * P.N
+    for t, S in enumerate(P.sets):
+        c, models = np.mean(c_i, axis=0), []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                g = P.g(i, x_i, t, k)
+                sums[i], counts[i] = sums[i] + g, counts[i] + 1
+                x_i = x_i - P.eta_l(t) * (g - c_i[i] + c)
+            models.append(x_i)
+        if models:
+            x = np.mean(models, axis=0)
+        if (t + 1) % period == 0:
+            x = window_start + P.eta_g * (x - window_start)
+            window_start = x.copy()
+            for i in range(P.N):
+                if counts[i]:
+                    c_i[i], sums[i], counts[i] = sums[i] / counts[i], P.zeros(), 0
+    return x
+
+
+def fedcm(P, alpha=0.3):  # Xu et al., Algorithm 2
+    x, delta = P.x0.copy(), P.zeros()
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        eta, models = P.eta_l(t), []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - eta * (alpha * P.g(i, x_i, t, k) + (1 - alpha) * delta)
+            models.append(x_i)
+        delta = np.mean([(x - x_i) / (eta * P.K) for x_i in models], axis=0)
+        x = x - P.eta_g * eta * P.K * delta
+    return x
+
+
+def scaffold_m(P, beta=0.3):  # Cheng et al., SCAFFOLD-M
+    x, v = P.x0.copy(), P.zeros()
+    c_i = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        eta, c, models, means = P.eta_l(t), np.mean(c_i, axis=0), [], {}
+        for i in S:
+            x_i, gradients = x.copy(), []
+            for k in range(P.K):
+                gradients.append(P.g(i, x_i, t, k))
+                x_i = x_i - eta * (beta * (gradients[-1] - c_i[i] + c) + (1 - beta) * v)
+            models.append(x_i)
+            means[i] = np.mean(gradients, axis=0)
+        v = np.mean([x - x_i for x_i in models], axis=0) / (eta * P.K)
+        x = x - P.eta_g * eta * P.K * v
+        for i in S:
+            c_i[i] = means[i]
+    return x
+
+
+def fedstale(P, beta=0.4, cutoff=4):  # Rodio & Neglia, with FedAU's estimate of 1/p_i
+    x = P.x0.copy()
+    h = [P.zeros() for _ in range(P.N)]
+    gap, recorded = [0] * P.N, [[] for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        eta = P.eta_l(t)
+        new = {i: (x - local_sgd(P, i, x, t)) / (eta * P.K) for i in S}
+        direction = beta * sum(h) / P.N
+        for i in range(P.N):
+            if i in S:
+                w = np.mean(recorded[i]) if recorded[i] else 1.0
+                direction = direction + w * (new[i] - beta * h[i]) / P.N
+                recorded[i].append(gap[i] + 1)
+                gap[i] = 0
+            else:
+                gap[i] += 1
+                if gap[i] == cutoff:
+                    recorded[i].append(cutoff)
+                    gap[i] = 0
+        x = x - P.eta_g * eta * P.K * direction
+        for i in S:
+            h[i] = new[i]
+    return x
+
+
+def fedexp(P, epsilon=1e-3):  # Jhunjhunwala et al., Algorithm 1
+    x = P.x0.copy()
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        deltas = [x - local_sgd(P, i, x, t) for i in S]
+        mean = np.mean(deltas, axis=0)
+        squares = sum(delta @ delta for delta in deltas)
+        x = x - max(1, squares / (2 * len(S) * (mean @ mean + epsilon))) * mean
+    return x
+
+
+def known_fedavg(P, p=0.4):
+    x = P.x0.copy()
+    p = np.broadcast_to(p, P.N)
+    for t, S in enumerate(P.sets):
+        moves = [(local_sgd(P, i, x, t) - x) / p[i] for i in S]
+        x = x + P.eta_g * sum(moves, P.zeros()) / P.N
+    return x
+
+
+def fedsum_adam(P, lr=0.05, beta1=0.9, beta2=0.99, tau=1e-3):  # FedSUM proposes x_new, Adam steps along x - x_new
+    x, y, m, v = P.x0.copy(), P.zeros(), P.zeros(), P.zeros() + tau**2
+    h = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        eta, deltas = P.eta_l(t), []
+        for i in S:
+            y_i, x_i = y - h[i], x.copy()
+            for k in range(P.K):
+                x_i = x_i - eta / P.N * (P.g(i, x_i, t, k) + y_i)
+            G = P.N * (x - x_i) / (eta * P.K) - y_i
+            deltas.append(G - h[i])
+            h[i] = G
+        y = y + sum(deltas, P.zeros())
+        x_new = x - P.eta_g * eta * P.K / P.N * y
+        if np.array_equal(x_new, x):
+            continue  # before the first client was active
+        u = x - x_new
+        m = beta1 * m + (1 - beta1) * u
+        v = beta2 * v + (1 - beta2) * u**2
+        x = x - lr * m / (np.sqrt(v) + tau)
+    return x
