@@ -117,7 +117,7 @@ REFUSED = {
     "delays uniform --round-length 3": "only for a trace file",
     "delays uniform --out nowhere/x.png": "a file in an existing folder",
     "delays uniform --out x.exe": "a file ending in one of",
-    "delays none.csv": "an existing .csv or .parquet file",
+    "delays none.csv": "an existing file ending in .csv, .csv.gz, .jsonl, .jsonl.gz, .parquet, .pq",
     "delays bad.csv": "bad.csv line 3 = 'x': a round",
     "delays good.csv --size 3": "not for a trace",
     "delays good.csv --n 0": "clients = 0",

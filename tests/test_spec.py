@@ -84,6 +84,7 @@ options = {
     "eval_every": st.integers(1, 50),
     "eval_last": st.integers(0, 50),
     "eval_model": st.sampled_from(["server", "clients"]),
+    "per_client": st.booleans(),
     "stop": st.sampled_from([{"metric": "train_loss", "below": 0.1}, {"metric": "test_accuracy", "patience": 3}]),
     "dtype": st.sampled_from(["float32", "float64"]),
     "precision": st.sampled_from(["fp32", "tf32"]),
