@@ -55,7 +55,7 @@ def test_production_log_to_rates(tmp_path):
     assert history.rows[-1]["test_accuracy"] > 0.5
 
 
-def test_notebook(tmp_path, monkeypatch):
+def test_notebook(tmp_path):
     import nbformat
     from nbclient import NotebookClient
 

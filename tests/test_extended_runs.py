@@ -144,11 +144,13 @@ def test_an_edited_config_is_refused(line, edited, message, tmp_path, fedsum):
 
 
 def test_a_rule_is_read_from_the_evaluations():
-    rows = [{"round": t, "test_accuracy": value, "loss": -value} for t, value in enumerate((0.9, 0.1, 0.5, 0.4, 0.45))]
+    rows = [
+        {"round": t, "test_accuracy": value, "train_loss": -value} for t, value in enumerate((0.9, 0.1, 0.5, 0.4, 0.45))
+    ]
     stops = lambda **rule: [bool(StopWhen(**rule).reason(rows[:end])) for end in range(1, 6)]  # noqa: E731
     assert stops(metric="test_accuracy", above=0.45) == [False, False, True, False, False]  # round 0 does not count
-    assert stops(metric="loss", below=-0.42) == [False, False, True, False, True]
-    assert stops(metric="test_accuracy", patience=2) == stops(metric="loss", patience=2) == [False] * 4 + [True]
+    assert stops(metric="train_loss", below=-0.42) == [False, False, True, False, True]
+    assert stops(metric="test_accuracy", patience=2) == stops(metric="train_loss", patience=2) == [False] * 4 + [True]
 
 
 def test_a_run_stops_early_is_marked_and_resumes_alike(tmp_path, fedsum):

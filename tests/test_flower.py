@@ -155,7 +155,7 @@ def test_no_fault_breaks_the_sum(tmp_path):
     ):
         assert line in log
     assert numbers["epoch"] == 1
-    assert min(numbers["last"].values()) >= 2 * 4  # all clients were merged again
+    assert min(step for step, _ in numbers["last"].values()) >= 2 * 4  # all clients were merged again
     assert len(numbers["last"]) == 3
 
 

@@ -175,7 +175,7 @@ def test_the_direction_travels_to_grid_show_pack_and_report(tmp_path, swept):
     assert tomllib.loads((tmp_path / "runs/sweep/best.toml").read_text()) == {"eta_l": 0.3}
     config = tomllib.loads((tmp_path / "runs/sweep/eta_l=0.3/config.toml").read_text())
     assert config["metrics"] == {"test_auc": "higher", "train_auc": "higher"}
-    assert swept("resume", "runs/sweep")[0] == 0  # the table is no setting
+    assert swept("resume", "runs/sweep", "--trust")[0] == 0  # the table is no setting
     assert "test_auc" in swept("show", "runs/sweep")[1]
     assert swept("pack", "runs/sweep", "--out", "packed.parquet")[0] == 0
     assert (

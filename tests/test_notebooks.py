@@ -6,7 +6,7 @@ import types
 import fedsum
 from fedsum import Explicit, FedAvg, FedSUM, Metric, Trace, Uniform, simulate
 from fedsum.tasks import Partition, Quadratic
-from fedsum.training import progress
+from fedsum.training import progress_bar as progress
 
 OPTIONS = {"rounds": 20, "local_steps": 2, "eta_l": 0.05}
 

@@ -225,7 +225,7 @@ def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp
         "Trace,eta_l=0.05": "failed",
         "Trace,eta_l=1e+30": "failed",
     }
-    assert "an existing .csv" in first["Trace,eta_l=0.05"].reason
+    assert "an existing file ending in .csv" in first["Trace,eta_l=0.05"].reason
     trace.write_text(trace_text)
     again = run_all(runs, LocalPool(1))
     assert {name: stand.state for name, stand in again.items()} == {

@@ -2,6 +2,7 @@
 
 from .bars import label_colours, stacked_bars
 from .curves import curves
+from .notebook_figure import NotebookFigure
 from .plane import plane
 from .raster import participation_figure
 from .saving import check_path, save, save_small
@@ -9,6 +10,7 @@ from .style import COLOURS, wrapped
 
 __all__ = [
     "COLOURS",
+    "NotebookFigure",
     "check_path",
     "curves",
     "label_colours",

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..base.metrics import LABELS
+from .notebook_figure import NotebookFigure
 from .style import COLOURS, label_axes, wrapped
 
 _STYLES = ("-", "-", "--", ":", "-.")
@@ -20,7 +21,7 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
       columns: the metrics to draw.
       title: the figure's title, above all panels.
     """
-    figure = Figure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
+    figure = NotebookFigure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
     for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
         for number, (label, metrics) in enumerate(runs.items()):
             # Curves of the FedSUM family coincide. Thinner, dashed lines on top leave the lines below visible.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS, final_value
-from ..figures import COLOURS
+from ..figures import COLOURS, NotebookFigure
 from ..runs import Run, read_runs
 from ..training import History
 from .facets import FACETS, Facets, facets, ordered, styles, values
@@ -89,7 +89,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """All methods over rounds: the mean over seeds, and a band from the lowest seed to the highest."""
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        figure = NotebookFigure(figsize=(6.4, 4.2), layout="constrained")
         ax = figure.subplots()
         places, drawn = styles(list(self.curves), "algorithm"), []
         for number, (method, seeds) in enumerate(self.curves.items()):

@@ -83,11 +83,9 @@ class Partition:
 
     def plot(self) -> "Figure":
         """Number of samples per client as stacked bars, one colour per label."""
-        from matplotlib.figure import Figure
+        from ..figures import NotebookFigure, stacked_bars
 
-        from ..figures import stacked_bars
-
-        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        figure = NotebookFigure(figsize=(9.0, 3.6), layout="constrained")
         stacked_bars(figure.subplots(), self.sizes[:, None] if self.labels is None else self.counts)
         return figure
 
