@@ -51,8 +51,8 @@ def tune(
 ) -> None:
     """Search the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
 
-    Rates are the file's eta_l times powers of two. All of them run for a ninth of the rounds. The best third goes on to
-    a third of the rounds, and the best third of those to the end. \\[sweep] may list algorithms and seeds.
+    Rates are the file's eta_l times powers of two. All of them run for a third of the rounds. The best third goes on
+    to the end. \\[sweep] may list algorithms and seeds.
     """
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"
