@@ -56,7 +56,7 @@ def main(folder):
     write_table(folder / "hospitals.csv")
     task = make_task(folder / "hospitals.csv")
     schedule = fedsum.Biased(task.n, group=2)  # active with probability 0.5 down to 0.05
-    # FedSUM bears smaller rates than FedAvg; `fedsum delays` and `fedsum tune` find them.
+    # FedSUM needs smaller rates than FedAvg; `fedsum delays` and `fedsum tune` find them.
     algorithms = {fedsum.FedSUM(): 0.1, fedsum.SCAFFOLD(): 0.1, fedsum.FedAvg(): 0.2}
     options = {"rounds": 40, "local_steps": 5, "batch_size": 16}
     results = [

@@ -38,7 +38,7 @@ class Round:
 
     @property
     def stride(self) -> float:
-        """eta_g * eta_l * K: the length of the server's step along a mean gradient."""
+        """eta_g * eta_l * K: the server's step size along a mean gradient."""
         return self.eta_g * self.eta_l * self.K
 
 

@@ -12,7 +12,7 @@ class FedAdagrad(FedOpt):
 
     S_t: the active clients of round t. G_i: the mean of client i's K gradients.
     Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
-    down, one up. No bias correction, as in the paper. eta_g is the length of a step per parameter: 1 is far too large.
+    down, one up. No bias correction, as in the paper. A parameter moves by about eta_g per round: 1 is far too large.
 
     Args:
       beta1: the share of m that remains after a round; 0 as in the paper.

@@ -103,7 +103,7 @@ class Adagrad(_Adaptive):
 
 @dataclass(frozen=True, kw_only=True)
 class _Decaying(_Adaptive):
-    """Adaptive, with a second moment that forgets at the rate beta2."""
+    """Adaptive, with a second moment that is an exponential moving average with decay beta2."""
 
     beta2: float = 0.99
 

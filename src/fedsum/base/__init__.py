@@ -1,1 +1,1 @@
-"""Shared by all rooms: input checks, registries, keyed randomness, atomic files, metric names."""
+"""Shared by all packages: input checks, registries, keyed randomness, atomic files, metric names."""

@@ -1,4 +1,4 @@
-"""Atomic files: after a crash, a file is complete or absent."""
+"""Atomic writes: after a crash, a file has its old content or its new content, never a part."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Randomness that is keyed, never streamed.
+"""Keyed random numbers: every draw is a function of its key, without a shared generator.
 
 Every draw is a function of (seed, purpose, round, client). Results do not depend on the other active clients,
 on order, on chunking or on a restart. The key goes into the counter of a counter-based generator

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 
 class NotebookFigure(Figure):
-    """A notebook shows it as a picture also if pyplot was never imported; of a plain Figure it shows only the name."""
+    """A figure that notebooks draw even if pyplot was never imported. A plain Figure shows only its repr."""
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()

@@ -31,7 +31,7 @@ class Contribution:
 
 
 class Contributions:
-    """Computes contributions from uplinks, records them, and takes them out again.
+    """Computes contributions from uplinks, records them, and computes what removes them.
 
     Args:
       algorithm: the algorithm.

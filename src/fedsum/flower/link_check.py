@@ -1,4 +1,4 @@
-"""Whether the messages of a round fit the deadline, said before the first round."""
+"""Checks, before the first round, whether the messages of a round can be sent within the deadline."""
 
 from ..algorithms import Message
 from ..base.checks import InputError

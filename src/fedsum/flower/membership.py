@@ -1,4 +1,4 @@
-"""The clients that are asked: strikes that fade, and clients that the operator has evicted."""
+"""Which clients are asked: strikes, which expire, and clients that the operator has evicted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,15 +47,15 @@ def left(state: ServerState) -> int:
 
 
 def asked_now(state: ServerState) -> int:
-    """How many clients are eligible. Its cost is that of the clients with strikes."""
+    """How many clients are eligible, at a cost proportional to the number of clients with strikes."""
     return left(state) - sum(client not in state.evicted and bool(skipped(state, client)) for client in state.strikes)
 
 
 def punish(state: ServerState, offenders: set[int], heard: set[int]) -> None:
-    """Gives a strike to each offender of an attempt in which the server heard from the clients `heard`.
+    """Gives a strike to each client in `offenders`. `heard` are the clients that replied in this attempt.
 
-    If most of them seem to offend, the cause is the server, which may be restored from a backup: no strikes. If nobody
-    were left to ask, all strikes are forgiven.
+    If more than half of them are offenders, no client gets a strike: the likely cause is the server, for example after
+    a restore from a backup. If no client would be left to ask, all strikes are removed.
     """
     if 2 * len(offenders) <= len(heard):
         for client in offenders:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..algorithms import Message
 
 MEASURED = 3
-"""clients that must be measured before anything is merged: with fewer, no median tells a liar from an honest client"""
+"""clients that must be measured before anything is merged: with fewer, a median cannot reveal a malicious one"""
 EXACT, SKETCHED = 1.001, 1.2
 """factors by which norms may be off: computed ones, because clients round, and those of sketches"""
 _WIDTH = 256
@@ -22,9 +22,9 @@ _CHUNK = 1 << 20
 class NormSketch:
     """A linear sketch of long vectors: its norm is about that of the vector, and sketches of changes add up.
 
-    Each coordinate is added, with a random sign, to one of 256 numbers (a count sketch). The server has no room for the
-    h_i of all clients, but for their sketches. Clients do not know the key, so they cannot make a large vector with a
-    small sketch. A vector of up to 256 coordinates is its own sketch.
+    Each coordinate is added, with a random sign, to one of 256 numbers (a count sketch). The server can store
+    the sketches of all clients' h_i, but not the h_i themselves. Clients do not know the key, so they cannot make a
+    large vector with a small sketch. A vector of up to 256 coordinates is its own sketch.
     """
 
     def __init__(self, key: int) -> None:

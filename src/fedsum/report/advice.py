@@ -7,15 +7,15 @@ from .. import theory
 from ..tasks import Curvature
 
 SAFETY = 0.5
-"""the advised step, as a share of the stability limit: a network's loss becomes steeper during training"""
+"""the advised step, as a share of the stability limit: the sharpness of a network increases during training"""
 
 
 def rate_advice(ages: NDArray[np.float64], *, K: int, L: Curvature) -> dict[str, dict[str, float]]:
     """Per algorithm, the largest stable eta_l for eta_g = 1, and the rate at `SAFETY` times this limit.
 
     The family's limits are those of docs/theory.md. SCAFFOLD, MIFA and FedVARP are stable while each local step is, on
-    the loss of a client. FedAvg, FedAU and FedAWE bear more: without a correction a client's gradient vanishes where
-    its own loss is flat, and the curvature of the mean loss decides.
+    the loss of a client. FedAvg, FedAU and FedAWE tolerate larger rates: without a correction a client's gradient
+    vanishes where its own loss is flat, and the limit is that of the curvature of the mean loss.
 
     Args:
       ages: the share of clients' gradients in the server's sum that are 0, 1, ... rounds old.

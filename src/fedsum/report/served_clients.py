@@ -1,4 +1,4 @@
-"""Who is served: the clients' final scores of every curve, for the page."""
+"""Final loss or accuracy of each client, per curve, for the report page."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The one reader of run folders: settings, metrics and state."""
+"""Reads run folders: settings, metrics and state. No other module does."""
 
 import csv
 import fcntl

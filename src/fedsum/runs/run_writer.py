@@ -1,4 +1,4 @@
-"""The one writer of a run's folder."""
+"""Writes run folders. No other module does."""
 
 import csv
 import fcntl

@@ -2,7 +2,7 @@
 
 All rates run for a third of the rounds, and the best third of each algorithm's rates goes on to the end. Runs are
 extended, not repeated, so that a search costs about six full runs per algorithm with eleven rates. A shorter first
-stage misleads: until most clients were active, FedSUM's sum is small, and rates that are too large look best.
+stage is misleading: until most clients have been active, FedSUM's sum is small, and too large rates look best.
 """
 
 import math
@@ -22,7 +22,7 @@ from .search import SEED
 from .sweep import PlannedRun, expand
 
 _KEEP = 3
-"""one in so many rates goes on to the next stage, for so many times the rounds"""
+"""reduction factor: the best third of the rates continues, and the next stage has three times the rounds"""
 _STAGES = 2
 _ALGORITHM = "algorithm"
 

@@ -1,4 +1,4 @@
-"""The one settings language: a RunSpec, parsed from a table and dumped into one; TOML files and `--set`."""
+"""Settings: a RunSpec, parsed from a table and dumped to one; TOML files and `--set`."""
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
 from .display_names import display_name

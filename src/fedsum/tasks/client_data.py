@@ -1,4 +1,4 @@
-"""Clients' data in the forms that people have it in: pairs, dicts, data sets, tables, LEAF's folders."""
+"""Clients' data from common formats: pairs, dicts, data sets, tables, LEAF folders."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -155,7 +155,8 @@ def class_labels(targets: Tensor) -> Tensor | None:
 def binary_threshold(loss: Loss, outputs: Tensor, targets: Tensor) -> float | None:
     """The output above which a model with one output predicts label 1; None if the loss does not tell.
 
-    0 for logits, 0.5 for probabilities. A loss that fedsum does not know is asked which output it treats as undecided.
+    0 for logits, 0.5 for probabilities. For any other loss, the threshold is found by evaluating it
+    at a few outputs.
 
     Args:
       loss: the mean over a batch.

@@ -1,4 +1,4 @@
-"""Who is served: the clients' scores in a few numbers, and as a table."""
+"""Per-client evaluation: summary metrics over the clients, and a table with one row per client."""
 
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 def served_metrics(scores: ClientScores, counts: NDArray[np.int64]) -> dict[str, float]:
     """Mean, worst tenth and gap of every score.
 
-    The gap says how much worse the rarest tenth of the clients is served than the most frequent tenth. A tenth is at
-    least one client. Clients that were active as often as the last client of a tenth belong to it too.
+    The gap is the difference between the tenth of the clients with the most active rounds and the tenth with the
+    fewest; it is positive if the latter are worse off. A tenth is at least one client. Clients that were active as
+    often as the last client of a tenth belong to it too.
 
     Args:
       scores: `loss` and `accuracy` per client.

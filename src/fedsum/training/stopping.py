@@ -14,7 +14,7 @@ _EXPLODED = 10.0
 
 @dataclass(frozen=True)
 class StopWhen:
-    """Stops a run after an evaluation at which a metric is good enough, or has stopped to improve.
+    """Stops a run after an evaluation at which a metric is good enough, or has stopped improving.
 
     Args:
       metric: a column of the metrics, such as "test_accuracy".
@@ -96,7 +96,7 @@ def check_stop(field: str, rule: Any) -> StopWhen | None:
 
 
 def exploded(rows: Sequence[Mapping[str, float]]) -> str:
-    """That the train loss is finite, but far above its initial value; empty if it is not."""
+    """A message if the train loss is finite but far above its initial value; otherwise empty."""
     first, last = rows[0]["train_loss"], rows[-1]["train_loss"]
     if last > _EXPLODED * abs(first) and last - first > 1e-6:
         return f"its train loss rose from {first:.3g} to {last:.3g} by round {int(rows[-1]['round'])}"

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "fedsum"
 MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if "template" not in path.parts]
 
 
-def room(parts):
+def layer(parts):
     """The folder or module right below fedsum."""
     return parts[1] if len(parts) > 1 else ""
 
@@ -31,27 +31,27 @@ def imports(path, text=None):
                 yield from ((module, alias.name) for alias in node.names)
 
 
-def own_room(path):
-    return room(("fedsum", *path.relative_to(SOURCE).with_suffix("").parts))
+def own_layer(path):
+    return layer(("fedsum", *path.relative_to(SOURCE).with_suffix("").parts))
 
 
 def private_imports(path, text=None):
     for module, name in imports(path, text):
         parts = [*module, name]
         private = [part for part in parts if part.startswith("_") and not part.startswith("__")]
-        if private and room(module) != own_room(path):
+        if private and layer(module) != own_layer(path):
             yield ".".join(parts)
 
 
 def deep_imports(path, text=None):
-    """Imports of names that another room's __init__ does not export; the modules of base/ are its interface."""
+    """Imports of names that another layer's __init__ does not export; the modules of base/ are its interface."""
     for module, name in imports(path, text):
-        if len(module) > 2 and room(module) not in (own_room(path), "base"):
+        if len(module) > 2 and layer(module) not in (own_layer(path), "base"):
             yield ".".join([*module, name])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
-def test_other_rooms_are_met_in_public(path):
+def test_other_layers_are_used_through_public_names(path):
     assert not list(private_imports(path))
     assert not list(deep_imports(path))
 
@@ -101,7 +101,7 @@ def test_no_two_modules_have_one_name():
     assert not [name for name, count in names.items() if count > 1]
 
 
-def test_the_documentation_lists_the_rooms_in_the_order_that_is_checked():
+def test_the_documentation_lists_the_layers_in_the_order_that_is_checked():
     (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     listed = re.findall(r"^\| `(\w+)(?:/|\.py)` ", (ROOT / "docs/development.md").read_text(), re.MULTILINE)
     assert listed == contract["layers"][::-1]
