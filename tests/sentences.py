@@ -44,7 +44,7 @@ def small_sst2(folder, monkeypatch, change=None):
     return source
 
 
-def small_bert(folder, layers=2, width=16, **config):
+def small_bert(folder, weights=True, **config):
     """Config, tokenizer and random weights of a BERT, as a folder that transformers can load."""
     import torch
     from transformers import BertConfig, BertModel
@@ -53,9 +53,12 @@ def small_bert(folder, layers=2, width=16, **config):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *OTHER, *GOOD, *BAD, "##s"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    shape = {"hidden_size": width, "intermediate_size": 2 * width, "num_attention_heads": 2}
-    options = {"vocab_size": len(vocabulary), "num_hidden_layers": layers, **shape, **config}
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2}
+    config = BertConfig(**{"vocab_size": len(vocabulary), **shape, **config})
+    if not weights:
+        config.save_pretrained(folder)
+        return folder
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        BertModel(BertConfig(**options)).save_pretrained(folder)
+        BertModel(config).save_pretrained(folder)
     return folder

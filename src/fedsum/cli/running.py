@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from ..base.checks import InputError
 from ..base.toml_values import Table
 from ..runs import (
     OVER,
@@ -26,6 +27,7 @@ from ..runs import (
     run_all,
 )
 from ..spec import SWEEP, toml_text
+from ..training import joined_ranks
 from .arguments import ExecutionOptions
 from .console import err, print_json
 from .progress import RunProgress, SweepProgress
@@ -55,10 +57,14 @@ def run_planned(
     if is_packed(folder):
         runs = read_results(planned, table, folder)
     elif table.get(SWEEP):
+        if joined_ranks().count > 1:
+            raise InputError("sweep", "torchrun", "torchrun executes one run; start the sweep without it, with --jobs")
         runs = _run_sweep(planned, table, folder, execution)
         duration = f", {time.monotonic() - started:.0f} s"
     else:
         runs = {planned[0].name: _run_one(planned[0], execution)}
+        if not joined_ranks().first:
+            return runs  # rank 0 prints the result
     complete = all(run.state in OVER for run in runs.values())
     if execution.as_json:
         print_warnings(runs)
@@ -95,6 +101,10 @@ def _run_sweep(planned: list[PlannedRun], table: Table, folder: Path, execution:
 
 def _run_one(planned: PlannedRun, execution: ExecutionOptions) -> Run:
     spec, folder = planned.spec, planned.folder
+    if not joined_ranks().first:
+        with suppress(Stopped):
+            execute(spec, folder, extend=execution.extend)
+        return Run.read(folder)
     progress = RunProgress(spec.algorithm.label, spec.options.rounds, Run.read(folder))
     try:
         with suppress(Stopped):  # the caller prints the status, which `execute` has written

@@ -1,7 +1,8 @@
 """Checkpoints: the whole state of a run in one file."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..algorithms import Traffic
 from ..base.files import flush, written_whole
 from ..base.toml_values import Table
 from ..engine import FrozenBank, StateBank
-from ..participation import DelayMeter
+from ..participation import DelayMeter, Ids
 from ..training import RunState
 from . import tensorfile
 from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
@@ -24,11 +25,18 @@ _ROWS_PER_CHUNK = 64
 
 
 class Snapshot:
-    """A frozen copy of a run's state, to be written while the run continues."""
+    """A frozen copy of a run's state, to be written while the run continues.
 
-    def __init__(self, state: RunState, settings: Table) -> None:
+    Args:
+      state: the state of this process.
+      settings: the run's settings.
+      others: the client states of the other ranks, each as `client_states` returned it there.
+    """
+
+    def __init__(self, state: RunState, settings: Table, others: Sequence[Mapping[str, Tensor]] = ()) -> None:
         self.round = state.done
         self._banks = {"clients": state.clients.freeze(), "memory": state.memory.freeze()}
+        self._others = others
         # Copied, because an algorithm may change its tensors in place. The server state is small.
         self._server = {name: value.detach().to("cpu", copy=True) for name, value in state.server.items()}
         self._meter = {name: torch.from_numpy(value) for name, value in state.meter.state().items()}
@@ -58,23 +66,43 @@ class Snapshot:
         for name, value in self._server.items():
             yield f"server.{name}", Entry.of(value)
         for kind, bank in self._banks.items():
-            yield from _bank_entries(kind, bank)
+            yield from _bank_entries(kind, bank, self._others)
         for name, value in self._meter.items():
             yield f"delays.{name}", Entry.of(value)
         yield "metrics", Entry.of(torch.frombuffer(self._rows, dtype=torch.uint8))
 
 
-def _bank_entries(kind: str, bank: FrozenBank) -> Iterator[tuple[str, Entry]]:
-    count = len(bank.ids)
-    yield f"{kind}.ids", Entry.of(torch.tensor(bank.ids, dtype=torch.int64))
+def _bank_entries(kind: str, bank: FrozenBank, others: Sequence[Mapping[str, Tensor]]) -> Iterator[tuple[str, Entry]]:
+    ids = torch.cat([torch.tensor(bank.ids, dtype=torch.int64), *(states[f"{kind}.ids"] for states in others)])
+    yield f"{kind}.ids", Entry.of(ids)
     for name, like in bank.like.items():
-        yield f"{kind}.{name}", Entry(like.dtype, (count, *like.shape), bank.read(name))
+        # A list, because the pieces are read later, when `name` has changed.
+        pieces = chain(bank.read(name), [states[f"{kind}.{name}"] for states in others])
+        yield f"{kind}.{name}", Entry(like.dtype, (len(ids), *like.shape), pieces)
 
 
-def load(path: Path, state: RunState, check_settings: Callable[[Table], None]) -> None:
+def client_states(state: RunState) -> dict[str, Tensor]:
+    """All client states of this process in host memory, under the names of a checkpoint."""
+    tensors: dict[str, Tensor] = {}
+    for kind, bank in (("clients", state.clients), ("memory", state.memory)):
+        frozen = bank.freeze()
+        for name, entry in _bank_entries(kind, frozen, []):
+            pieces = [piece.clone() for piece in entry.pieces]
+            tensors[name] = torch.cat(pieces) if pieces else torch.empty(entry.shape, dtype=entry.dtype)
+        frozen.release()
+    return tensors
+
+
+def load(
+    path: Path,
+    state: RunState,
+    check_settings: Callable[[Table], None] = lambda settings: None,
+    share: Callable[[Ids], Ids] = lambda clients: clients,
+) -> None:
     """Loads a checkpoint into the initial state of a run. Raises a ValueError if the checkpoint cannot be used.
 
-    `check_settings` is called with the settings of the run that wrote it, before anything is loaded.
+    `check_settings` is called with the settings of the run that wrote it, before anything is loaded. Only the
+    states of the `share` of the clients are loaded.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -87,7 +115,7 @@ def load(path: Path, state: RunState, check_settings: Callable[[Table], None]) -
             check_settings(json.loads(metadata["settings"]))
             state.server = {name: _read_like(file, f"server.{name}", value) for name, value in state.server.items()}
             for kind, bank in (("clients", state.clients), ("memory", state.memory)):
-                _load_bank(file, kind, bank)
+                _load_bank(file, kind, bank, share)
             tensors = {name: file.get_tensor(f"delays.{name}").numpy() for name in state.meter.state()}
             state.meter = DelayMeter.restored(tensors)
             state.rows = json.loads(bytes(file.get_tensor("metrics").numpy()))
@@ -98,13 +126,15 @@ def load(path: Path, state: RunState, check_settings: Callable[[Table], None]) -
     state.sent = Traffic(**sent)
 
 
-def _load_bank(file: Any, kind: str, bank: StateBank) -> None:
+def _load_bank(file: Any, kind: str, bank: StateBank, share: Callable[[Ids], Ids]) -> None:
     ids = file.get_tensor(f"{kind}.ids").numpy()
     parts = {name: file.get_slice(f"{kind}.{name}") for name in bank.initial}
     for first in range(0, len(ids), _ROWS_PER_CHUNK):
         chunk = slice(first, min(first + _ROWS_PER_CHUNK, len(ids)))
         rows = {name: parts[name][chunk].to(value) for name, value in bank.initial.items()}
-        bank.scatter(np.asarray(ids[chunk]), rows)
+        clients = np.asarray(ids[chunk])
+        mine = np.isin(clients, share(clients))
+        bank.scatter(clients[mine], {name: value[torch.from_numpy(mine)] for name, value in rows.items()})
 
 
 def _read_like(file: Any, name: str, value: Tensor) -> Tensor:

@@ -15,11 +15,13 @@ from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import RunSpec
 from ..tasks import BaseTask, directions_of
-from ..training import History, Observer, Options, refuse_mismatch, train
+from ..training import History, Observer, Options, joined_ranks, refuse_mismatch, train
+from .follower import Follower
 from .layout import CHECKPOINT
 from .recorder import recorded
 from .run_reader import Run
 from .run_writer import RunFolder
+from .stop_requests import stop_requests
 from .tensorboard import TensorBoard
 
 _TASKS: dict[str, BaseTask] = {}
@@ -39,8 +41,12 @@ def train_in_folder(
 ) -> History:
     """`train`, recorded in a folder. Resumes from the folder's checkpoint if there is one.
 
-    With `extend`, the run in the folder may have fewer rounds, and goes on to the new number.
+    With `extend`, the run in the folder may have fewer rounds, and goes on to the new number. Of
+    several ranks, rank 0 writes the folder.
     """
+    if not joined_ranks().first:
+        with stop_requests():  # rank 0 decides when to stop
+            return train(task, algorithm, schedule, options, [*observers, Follower()])
     with recorded(folder, spec, options.torch_device(), directions_of(task), extend=extend) as recorder:
         return train(task, algorithm, schedule, options, [*observers, recorder])
 

@@ -13,7 +13,7 @@ from ..base.metrics import Better
 from ..base.toml_values import Table
 from ..spec import METRIC_DIRECTIONS, RunSpec
 from ..tasks import directions_of
-from ..training import History, Observer, RoundDone, RunState, Training
+from ..training import History, Observer, RoundDone, Training
 from . import checkpoint
 from .checkpoint import Snapshot
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
@@ -79,7 +79,10 @@ class Recorder(Observer):
         path, self._rounds = self.folder.path, run.options.rounds
         self._has_result = Run.read(path).state == "finished"
         refuse_without_checkpoint(path)
-        self._load(run)
+        loaded = self._load(run)
+        run.ranks.from_first(lambda: loaded)
+        if run.ranks.count > 1:
+            self.folder.log(f"the clients are split over {run.ranks.count} processes")
         rule, rows = run.options.stop, run.state.rows
         stopped = bool(rule and rule.reason(rows, directions_of(run.task)))
         self._has_result &= run.state.done == self._rounds or stopped
@@ -95,15 +98,15 @@ class Recorder(Observer):
     def round_done(self, run: Training, done: RoundDone) -> None:
         self._done = done.round
         # A diverged state is not saved, because it would replace a checkpoint from before the divergence.
-        if not done.diverged and self._is_due(run):
-            self.save(run.state)
+        if not done.diverged and run.ranks.from_first(lambda: self._is_due(run)):
+            self.save(run)
 
     def finished(self, run: Training, history: History) -> None:
         """Writes the model and the final checkpoint."""
         if self._has_result:
             return
         if self._saved_round < run.state.done:
-            self.save(run.state)
+            self.save(run)
         self.wait()
         self.folder.save_model(history.model())
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
@@ -142,21 +145,22 @@ class Recorder(Observer):
         wait = max(run.options.checkpoint_seconds, _PAUSES_BETWEEN * self._pause)
         return now - self._saved_at > wait or (rounds is not None and self._done - self._saved_round >= rounds)
 
-    def save(self, state: RunState) -> None:
+    def save(self, run: Training) -> None:
         """Starts to write a checkpoint. If a stop was requested, waits for the checkpoint and raises `Stopped`."""
         self.wait()
+        state, stop = run.state, run.ranks.from_first(lambda: self._request.requested)
         if not state.server["x"].isfinite().all():
             # The last checkpoint stays. The next evaluation reports the divergence.
-            if self._request.requested:
+            if stop:
                 raise Stopped(f"stopped after round {state.done}, which diverged: no new checkpoint was written")
             return
         began = time.monotonic()
-        snapshot = Snapshot(state, self._config)
+        snapshot = Snapshot(state, self._config, run.ranks.gathered({}))
         self._pause = time.monotonic() - began
         self._saved_round, self._saved_at = state.done, time.monotonic()
         self._writer = threading.Thread(target=self._write, args=(snapshot,), name="fedsum-checkpoint")
         self._writer.start()
-        if self._request.requested and state.done < self._rounds:
+        if stop and state.done < self._rounds:
             self.wait()
             raise Stopped(f"stopped after round {state.done}; resume with: fedsum resume {self.folder.path}")
 
@@ -187,15 +191,16 @@ class Recorder(Observer):
             f" intact: free disk space, then resume with: fedsum resume {self.folder.path}"
         ) from error
 
-    def _load(self, run: Training) -> None:
-        """Loads the newest valid checkpoint into `state`, if there is one, and truncates the metrics to its round."""
+    def _load(self, run: Training) -> Path | None:
+        """Loads the newest valid checkpoint, if any, and truncates the metrics to its round. Returns its path."""
         folder, state, options = self.folder.path, run.state, run.options
+        loaded = None
         newest, previous = folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT
         for path in (newest, previous):
             if not path.exists():
                 continue
             try:
-                checkpoint.load(path, state, self._refuse_edited)
+                checkpoint.load(path, state, self._refuse_edited, run.ranks.share)
             except InputError:
                 raise
             except ValueError as error:
@@ -207,11 +212,13 @@ class Recorder(Observer):
                 path.replace(folder / BROKEN_CHECKPOINT)
                 continue
             self.folder.log(f"resumed after round {state.done} from {path.name}")
+            loaded = path.resolve()
             break
         # A run that is extended has evaluations near its former end that the longer run does not have.
         state.rows = [row for row in state.rows if options.evaluates(int(row["round"]))]
         _refuse_missed_stop(run)
         self.folder.rewrite_metrics(state.rows)
+        return loaded
 
     def _refuse_edited(self, settings: Table) -> None:
         """Refuses a config that was edited by hand: the checkpoint has the settings of the rounds done."""

@@ -4,6 +4,7 @@ from .history import History
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .progress_bar import ProgressBar, shows_progress
+from .ranks import Ranks, joined_ranks
 from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
 from .round import play_round
 from .state import RunState
@@ -20,11 +21,13 @@ __all__ = [
     "Options",
     "PerRound",
     "ProgressBar",
+    "Ranks",
     "Rate",
     "RoundDone",
     "RunState",
     "StopWhen",
     "Training",
+    "joined_ranks",
     "parse_rate",
     "play_round",
     "rate_values",

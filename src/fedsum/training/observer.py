@@ -1,7 +1,7 @@
 """Observers of a run: run folders, progress bars, TensorBoard, your own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +10,7 @@ from ..algorithms import Algorithm
 from ..participation import Ids, Schedule
 from ..tasks import BaseTask
 from .options import Options
+from .ranks import Ranks
 from .state import RunState
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Training:
     device: torch.device
     state: RunState
     """changes from round to round"""
+    ranks: Ranks = field(default_factory=Ranks)
+    """the processes of the run; observers are notified on each of them"""
 
 
 class Observer:

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import theory
 from ..algorithms import Algorithm, check_once
@@ -18,6 +19,7 @@ from ..tasks import BaseTask, Quadratic, directions_of
 from .history import History
 from .observer import Observer, RoundDone, Training
 from .options import Options
+from .ranks import Ranks, joined_ranks
 from .rates import PerRound
 from .round import play_round
 from .served import served_metrics, served_table
@@ -41,10 +43,11 @@ def train(
         for observer in reversed(observers):
             stack.callback(observer.closed)  # also if another observer raises
         refuse_mismatch(task, algorithm, schedule, options.rounds)
-        device = options.torch_device()
+        ranks = joined_ranks()
+        device = ranks.device(options.torch_device())
         with arithmetic(device, options.precision, options.deterministic):
             bound = bound_task(task, device, options.dtype)
-            return _Loop(bound, algorithm, schedule, options, device, observers).run()
+            return _Loop(bound, algorithm, schedule, options, device, observers, ranks).run()
 
 
 def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, rounds: int) -> None:
@@ -72,6 +75,7 @@ class _Loop:
         options: Options,
         device: torch.device,
         observers: Sequence[Observer],
+        ranks: Ranks,
     ) -> None:
         algorithm.check(options.record(0, task.n))
         x0 = task.init(options.seed)
@@ -83,7 +87,7 @@ class _Loop:
             memory=StateBank(algorithm.init_row(x0)),
             meter=DelayMeter(task.n),
         )
-        self.training = Training(task, algorithm, schedule, options, device, self.state)
+        self.training = Training(task, algorithm, schedule, options, device, self.state, ranks)
         self.observers = observers
         self.evaluate_model = evaluation(task)
         self.evaluate_clients = client_evaluation(task) if options.per_client else None
@@ -121,7 +125,7 @@ class _Loop:
             while upcoming is not None and diverged is None and not stopped:
                 active, now = upcoming, options.record(state.done, task.n)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
-                state.sent += play_round(algorithm, state, active, upcoming, now, engine)
+                state.sent += play_round(algorithm, state, active, upcoming, now, engine, run.ranks)
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
@@ -133,8 +137,9 @@ class _Loop:
                     done = RoundDone(state.done, active, tau, row, diverged is not None)
                     for observer in self.observers:
                         observer.round_done(run, done)
-        if self.evaluate_clients and state.served is None:  # a checkpoint of the last round: nothing was evaluated
-            self._main_metrics()
+        # After a checkpoint of the last round, nothing was evaluated.
+        if self.evaluate_clients and run.ranks.from_first(lambda: state.served is None):
+            self._main_metrics(self._evaluated())
         delays = state.meter.result()
         history = History(
             task,
@@ -176,9 +181,18 @@ class _Loop:
         return as_ids(f"schedule.active(seed={run.options.seed}, round={t})", ids, run.task.n)
 
     def _evaluate(self) -> dict[str, float]:
+        x = self._evaluated()
+        # Computed by one rank, so that all of them decide alike whether the run goes on.
+        row = self.training.ranks.from_first(lambda: self._row(x))
+        self.state.rows.append(row)
+        for observer in self.observers:
+            observer.evaluated(self.training, row)
+        return row
+
+    def _row(self, x: Tensor) -> dict[str, float]:
         state, started = self.state, time.perf_counter()
         row: dict[str, float] = {"round": state.done}
-        row |= self._main_metrics()
+        row |= self._main_metrics(x)
         if self.evaluated_model == "clients":
             row |= {f"server_{name}": value for name, value in self.evaluate_model(state.server["x"]).items()}
         state.evaluation_seconds += time.perf_counter() - started
@@ -186,16 +200,22 @@ class _Loop:
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
         row |= {"seconds": state.training_seconds, "eval_seconds": state.evaluation_seconds}
         # As Python numbers, because the row is written to files.
-        row = {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
-        state.rows.append(row)
-        for observer in self.observers:
-            observer.evaluated(self.training, row)
-        return row
+        return {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
 
-    def _main_metrics(self) -> dict[str, float]:
+    def _evaluated(self) -> Tensor:
+        """The evaluated model."""
+        state, run = self.state, self.training
+        if self.evaluated_model != "clients":
+            return state.server["x"]
+        mean = state.clients.mean("x", run.task.n)
+        if run.ranks.count == 1:
+            return mean
+        # Each rank counts the clients of the others with their initial state.
+        return run.ranks.sum({"x": mean})["x"] - (run.ranks.count - 1) * state.clients.initial["x"]
+
+    def _main_metrics(self, x: Tensor) -> dict[str, float]:
         """The metrics of the evaluated model, and with `per_client` also of its clients."""
         state, task = self.state, self.training.task
-        x = state.clients.mean("x", task.n) if self.evaluated_model == "clients" else state.server["x"]
         if self.evaluate_clients is None:
             return self.evaluate_model(x)
         row, scores = self.evaluate_clients(x)
