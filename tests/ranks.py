@@ -40,7 +40,7 @@ def main(count: int, folder: Path, kill: int, command: list[str]) -> None:
             time.sleep(0.02)
         ranks[-1].send_signal(signal.SIGKILL)
     for number, rank in enumerate(ranks):
-        _, error = rank.communicate(timeout=120)
+        _, error = rank.communicate(timeout=250)
         print(f"rank {number} ended with {rank.returncode}: {error}")
 
 

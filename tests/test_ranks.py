@@ -54,7 +54,7 @@ def test_two_processes_equal_one_for_every_algorithm(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["FedSUM", "FedAWE", "MIFA"])
 def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(algorithm, tmp_path):
-    settings = RUN.format(rounds=300, algorithm=algorithm)
+    settings = RUN.format(rounds=120, algorithm=algorithm)
     output = fedsum_run(tmp_path / "whole", settings)
     assert output.count("ended with 0") == 2, output
     output = fedsum_run(tmp_path / "killed", settings, kill=10)

@@ -6,6 +6,7 @@ import time
 
 from ..base.metrics import LABELS, is_percent
 from .observer import Observer, RoundDone, Training
+from .ranks import joined_ranks
 
 _SHOWN = ("train_loss", "test_accuracy", "error")
 _START_AFTER = 0.5
@@ -21,8 +22,8 @@ def in_notebook() -> bool:
 
 
 def shows_progress() -> bool:
-    """Whether a bar is drawn by default: in a notebook, or if standard output is a terminal."""
-    return in_notebook() or sys.stdout.isatty()
+    """Whether a bar is drawn by default: in a notebook, or if standard output is a terminal; by one rank only."""
+    return joined_ranks().first and (in_notebook() or sys.stdout.isatty())
 
 
 class ProgressBar(Observer):

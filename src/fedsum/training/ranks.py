@@ -4,6 +4,7 @@ Clients are split over the ranks, and each rank keeps the states of its own. Eve
 over the cohort is all that a round exchanges.
 """
 
+import atexit
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +108,8 @@ def joined_ranks() -> Ranks:
         backend = _BACKENDS if torch.cuda.is_available() else "gloo"
         with _connected():
             dist.init_process_group(backend)
+        # gloo's threads otherwise abort a process that ends while they run.
+        atexit.register(dist.destroy_process_group)
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
