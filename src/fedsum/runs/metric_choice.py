@@ -1,6 +1,7 @@
 """The metric that a search selects by, checked before anything is trained."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..base.checks import InputError, nearest
@@ -48,8 +49,6 @@ def _first_evaluation(planned: PlannedRun) -> tuple[Mapping[str, float], Mapping
     spec, observer = planned.spec, _FirstEvaluation()
     task = spec.task.make()
     options = replace(spec.options, engine="loop")  # the others start processes or compile
-    try:
+    with suppress(_FirstEvaluation.Done):
         train(task, spec.algorithm, spec.schedule.make(task.n), options, [observer])
-    except _FirstEvaluation.Done:
-        pass
     return observer.row, directions_of(task)
