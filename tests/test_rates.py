@@ -207,8 +207,9 @@ def test_the_metric_is_checked_before_the_first_run(fedsum, tmp_path):
         (["--by", "error", "--better", "higher"], "better = 'higher': leave it out"),
         (["--by", "own", "--better", "up"], "better = 'up'"),
     ):
-        code, _, error = fedsum("tune", "own.toml", *options)
-        assert (code, message in error, error.count("\n")) == (2, True, 1), error
+        for command in ("tune", "grid"):
+            code, _, error = fedsum(command, "own.toml", *options)
+            assert (code, message in error, error.count("\n")) == (2, True, 1), error
     assert not (tmp_path / "runs").exists()
 
 

@@ -206,6 +206,8 @@ def test_named_clients_that_were_never_seen(tmp_path, fedsum):
     trace = Trace.read(tmp_path / "log.csv", clients=4)
     assert trace.names == ("anna", "bert", "never seen 1", "never seen 2")
     assert trace.active(0, 1).tolist() == [1]
+    (tmp_path / "many.csv").write_text("round,client\n" + "".join(f"0,{name}\n" for name in "fbdace"))
+    assert Trace.read(tmp_path / "many.csv", clients=7).names == (*"abcdef", "never seen 1")
     with pytest.raises(InputError, match=r"clients = 1: .*from 2 up \(clients in the file\)"):
         Trace.read(tmp_path / "log.csv", clients=1)
     code, out, _ = fedsum("delays", "log.csv", "--n", 4, "--json")
