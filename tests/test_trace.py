@@ -189,6 +189,16 @@ def test_compressed_files_json_lines_and_columns_of_other_names(tmp_path):
             Trace.read(tmp_path / name, **(columns if "csv" in name else {}))
 
 
+def test_a_run_folder_remembers_the_columns(tmp_path, fedsum):
+    (tmp_path / "log.csv").write_text("ts,device\n0,anna\n10,bert\n70,anna\n130,anna\n")
+    schedule = '{name = "Trace", path = "log.csv", client_column = "device", time_column = "ts", round_length = 60}'
+    task = 'task = {name = "quadratic", n = 2, d = 3}\nalgorithm = "FedSUM"\n'
+    (tmp_path / "one.toml").write_text(f"rounds = 2\nlocal_steps = 1\neta_l = 0.1\n{task}schedule = {schedule}\n")
+    assert fedsum("run", "one.toml")[0] == 0
+    code, _, error = fedsum("resume", "runs/one", "--set", "rounds=3")
+    assert code == 0, error
+
+
 @pytest.mark.parametrize(("unit", "name"), [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds")])
 def test_milliseconds_are_detected_and_said(unit, name, tmp_path, fedsum):
     start = 1_700_000_000
