@@ -109,6 +109,9 @@ def test_leafs_folders(tmp_path):
     (tmp_path / "part2.json").write_text('{"user_data": {"u9": {"x": ["to be"], "y": [0]}}}')
     with pytest.raises(InputError, match=r"user 'u9' of .*numbers; encode text first"):
         leaf(tmp_path)
+    (tmp_path / "part2.json").write_text('{"user_data": {"u1": {"x": [[1, 2]], "y": [0]}}}')
+    with pytest.raises(InputError, match=r"user of .*part2.json = 'u1': given twice"):
+        leaf(tmp_path)
     (tmp_path / "part2.json").write_text("{}")
     with pytest.raises(InputError, match=r"part2.json.*LEAF's JSON"):
         leaf(tmp_path)
@@ -140,6 +143,14 @@ def spoiled(value, sample=2):
             r"client_data\[1\] with columns = 'a, b, label': two columns",
         ),
         ([PAIRS[0], 7], r"client_data\[1\] = 'int': a pair"),
+        (
+            [PAIRS[0], Own(*PAIRS[1]).inputs.numpy()],
+            r"client_data\[1\] = 'ndarray': a data set whose samples are pairs",
+        ),
+        (
+            [PAIRS[0], (PAIRS[1][0], torch.tensor([0.0, 1.0, np.nan, 0.0]))],
+            r"client_data\[1\], targets of sample = 2: finite",
+        ),
         (torch.zeros(3, 2), "client_data = 'Tensor': one pair"),
         ([(["a"], ["b"])], r"client_data\[0\] = 'tuple': inputs and targets as arrays of numbers"),
         ({}, "client_data = .*at least one client"),
@@ -161,3 +172,33 @@ def test_nan_is_found_before_the_first_round():
     made = task(PAIRS, prepare=lambda values, dtype: values.to(dtype) * np.nan)
     with pytest.raises(InputError, match="train_loss = nan: a finite loss of the initial model"):
         fedsum.simulate(made, fedsum.FedAvg(), fedsum.Uniform(3, 1), rounds=3, local_steps=1, eta_l=0.1)
+
+
+def test_samples_and_names_of_client_data_are_checked():
+    inputs, targets = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
+    for data, message in (
+        (ClientData(inputs, targets[:3], Partition([[0], [1]])), "client_data with targets = 3: as many as inputs, 4"),
+        (
+            ClientData(inputs, targets, Partition([[0], [4]])),
+            "client_data.partition with sample = 4: samples from 0 to 3",
+        ),
+        (
+            ClientData(inputs, targets, Partition([[0], [1]]), ("a",)),
+            "client_data.names = '1 names': one per client, 2",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            task(data)
+    assert task([(inputs, targets - 1)]).partition.labels is None  # -1 is a target, but no label to count
+
+
+def test_held_out_data_has_the_same_clients():
+    own = dict(zip(("ann", "bob"), PAIRS, strict=False))
+    made = task(own, client_test_data=dict(reversed(own.items())))
+    assert [held.tolist() for held in made.client_test.partition.parts] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    for other, message in (
+        ({"ann": PAIRS[0]}, "client_test_data of client = 'bob': data of the same clients"),
+        (own | {"cy": PAIRS[2]}, "client_data of client = 'cy': data of the same clients"),
+    ):
+        with pytest.raises(InputError, match=message):
+            task(own, client_test_data=other)

@@ -63,6 +63,7 @@ def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, feds
     found = json.loads(out)
     assert (code, len(found["excluded"]), "diverged by round 10" in error) == (0, 1, True)
     assert all(method["low"] is None for method in found["methods"].values())
+    assert {(type(method["seeds"]), type(method["pairs"])) for method in found["methods"].values()} == {(int, int)}
     assert (tmp_path / "fedsum-compare.png").exists()
     code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
     assert (code, "difference to FedSUM" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)

@@ -2,6 +2,7 @@
 
 import sys
 import types
+from dataclasses import replace
 
 import fedsum
 from fedsum import Explicit, FedAvg, FedSUM, Metric, Trace, Uniform, simulate
@@ -19,8 +20,11 @@ def test_summaries_and_tables():
     history = run()
     assert repr(history).startswith("History(FedSUM, 6 clients, 20 rounds: train_loss ")
     assert "<table" in history._repr_html_()
-    trace = Trace(("<a>", "b", "c"), Explicit(3, [[0, 2], [], [0]]))
-    assert repr(trace) == "Trace(3 clients, 3 rounds, 1 of them empty, 1 active per round)"
+    odd = replace(history, label="<b>", diverged=20)
+    assert repr(odd).endswith(", diverged by round 20)")
+    assert "&lt;b&gt;" in odd._repr_html_()
+    trace = Trace(("<a>", "b", "c"), Explicit(3, [[0, 2], [], [], [0]]))
+    assert repr(trace) == "Trace(3 clients, 4 rounds, 2 of them empty, 0.75 active per round)"
     assert "<td>&lt;a&gt;</td><td>2</td>" in trace._repr_html_()
     split = Partition([[0, 1], [2]], labels=[0, 1, 1])
     assert repr(split) == "Partition(2 clients, 3 samples, 1 to 2 per client, 2 labels)"
@@ -31,10 +35,12 @@ def test_summaries_and_tables():
 def test_a_plot_has_a_title_and_takes_several_histories():
     one, two = run(), run(FedAvg())
     assert one.plot().get_suptitle() == "FedSUM on 6 clients"
-    figure = one.plot(two, run(seed=1))
+    figure = one.plot(run(seed=1), two)
     assert figure.get_suptitle() == "FedSUM, FedAvg on 6 clients"
-    assert [line.get_label() for line in figure.axes[0].lines] == ["FedSUM (1)", "FedAvg", "FedSUM (2)"]
+    assert [line.get_label() for line in figure.axes[0].lines] == ["FedSUM (1)", "FedSUM (2)", "FedAvg"]
     assert [ax.get_ylabel() for ax in figure.axes] == ["train loss", "distance to the optimum"]
+    other = replace(two, rows=[{name: row[name] for name in ("round", "train_loss")} for row in two.rows])
+    assert [ax.get_ylabel() for ax in one.plot(other).axes] == ["train loss"]  # what both have
 
 
 def test_own_metrics_are_drawn():

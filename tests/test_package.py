@@ -46,18 +46,6 @@ def test_every_install_command_uses_the_constraints():
             assert "-c constraints.txt" in command, f"{path}: {command}"
 
 
-def python_blocks():
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
-            yield pytest.param(block, id=f"{path.name}-{number}")
-
-
-@pytest.mark.parametrize("block", list(python_blocks()))
-def test_python_in_the_documents_runs(block, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, "document", "exec"), {"__name__": "__main__"})
-
-
 def links():
     for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
         text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)

@@ -181,6 +181,38 @@ def test_tune_is_near_the_best_of_a_full_grid(fedsum, tmp_path):
     assert (code, len(json.loads(out)["runs"])) == (0, 2)
 
 
+OWN_METRIC = """
+from fedsum.tasks import Quadratic
+
+class Own(Quadratic):
+    def evaluate(self, x):
+        return super().evaluate(x) | {"own": float(x.norm())}
+
+def task():
+    whole = Quadratic.random(8, 3)
+    return Own(whole.curvature, whole.centers)
+"""
+
+
+def test_the_metric_is_checked_before_the_first_run(fedsum, tmp_path):
+    (tmp_path / "own.py").write_text(OWN_METRIC)
+    (tmp_path / "own.toml").write_text(
+        TUNED.replace('{name = "quadratic", n = 8, d = 3, noise = 0.05}', '"own.py:task"')
+    )
+    for options, message in (
+        ([], "by = 'test_accuracy': "),  # the default, which this task does not log
+        (["--by", "eror"], "by = 'eror': did you mean 'error'?"),
+        (["--by", "client_loss_mean"], "by = 'client_loss_mean': "),  # only with per_client
+        (["--by", "own"], "by = 'own': nothing states whether higher or lower is better"),
+        (["--by", "error", "--better", "higher"], "better = 'higher': leave it out"),
+        (["--by", "own", "--better", "up"], "better = 'up'"),
+    ):
+        for command in ("tune", "grid"):
+            code, _, error = fedsum(command, "own.toml", *options)
+            assert (code, message in error, error.count("\n")) == (2, True, 1), error
+    assert not (tmp_path / "runs").exists()
+
+
 def test_tune_says_that_a_rate_is_at_the_edge(fedsum, tmp_path, this_process):
     (tmp_path / "one.toml").write_text(TUNED.replace('"FedSUM", ', "").replace("0.02", "1e-5").replace("= 45", "= 5"))
     code, out, error = fedsum("tune", "one.toml", "--by", "error", "--span", 1)

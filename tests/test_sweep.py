@@ -340,7 +340,10 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     assert (code, "by = 'errer': did you mean 'error'?" in error) == (2, True)
     assert not (tmp_path / "other").exists()  # nothing was run for it
     code, _, error = fedsum("grid", "grid.toml", "--by", "test_accuracy", "--folder", "found")
-    assert (code, "no finished run has this metric; known: " in error) == (2, True)
+    assert (code, "by = 'test_accuracy': " in error) == (2, True)
+    code, _, error = fedsum("grid", "grid.toml", "--folder", "other")  # fedsum knows the default, this task does not
+    assert (code, "by = 'test_accuracy': " in error, "train_loss" in error) == (2, True, True)
+    assert not (tmp_path / "other").exists()
     code, _, error = fedsum("grid", "mine.toml")
     assert (code, "under [sweep]" in error) == (2, True)
     written(tmp_path / "seeds.toml", SMALL + "[sweep]\nseed = [0, 1]\n")

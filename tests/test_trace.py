@@ -189,6 +189,16 @@ def test_compressed_files_json_lines_and_columns_of_other_names(tmp_path):
             Trace.read(tmp_path / name, **(columns if "csv" in name else {}))
 
 
+def test_a_run_folder_remembers_the_columns(tmp_path, fedsum):
+    (tmp_path / "log.csv").write_text("ts,device\n0,anna\n10,bert\n70,anna\n130,anna\n")
+    schedule = '{name = "Trace", path = "log.csv", client_column = "device", time_column = "ts", round_length = 60}'
+    task = 'task = {name = "quadratic", n = 2, d = 3}\nalgorithm = "FedSUM"\n'
+    (tmp_path / "one.toml").write_text(f"rounds = 2\nlocal_steps = 1\neta_l = 0.1\n{task}schedule = {schedule}\n")
+    assert fedsum("run", "one.toml")[0] == 0
+    code, _, error = fedsum("resume", "runs/one", "--set", "rounds=3")
+    assert code == 0, error
+
+
 @pytest.mark.parametrize(("unit", "name"), [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds")])
 def test_milliseconds_are_detected_and_said(unit, name, tmp_path, fedsum):
     start = 1_700_000_000
@@ -206,6 +216,8 @@ def test_named_clients_that_were_never_seen(tmp_path, fedsum):
     trace = Trace.read(tmp_path / "log.csv", clients=4)
     assert trace.names == ("anna", "bert", "never seen 1", "never seen 2")
     assert trace.active(0, 1).tolist() == [1]
+    (tmp_path / "many.csv").write_text("round,client\n" + "".join(f"0,{name}\n" for name in "fbdace"))
+    assert Trace.read(tmp_path / "many.csv", clients=7).names == (*"abcdef", "never seen 1")
     with pytest.raises(InputError, match=r"clients = 1: .*from 2 up \(clients in the file\)"):
         Trace.read(tmp_path / "log.csv", clients=1)
     code, out, _ = fedsum("delays", "log.csv", "--n", 4, "--json")

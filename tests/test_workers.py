@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import nbformat
 import nets
@@ -202,3 +203,41 @@ def test_cores_are_those_the_process_may_use():
 def test_without_process_affinity_all_cores_count(monkeypatch):
     monkeypatch.delattr(psutil.Process, "cpu_affinity", raising=False)  # as on macOS
     assert processes.cores() == psutil.cpu_count()
+
+
+STARTING = """
+rounds = 100000
+local_steps = 2
+eta_l = 0.01
+engine = "workers"
+task = {name = "digits", clients = 4}
+algorithm = "FedSUM"
+schedule = {name = "Uniform", size = 2}
+"""
+
+
+def importing(child, worker):
+    """Whether a worker is in the middle of its imports, which take a second or more after torch's library."""
+    try:
+        return worker in " ".join(child.cmdline()) and "libtorch" in Path(f"/proc/{child.pid}/maps").read_text()
+    except (psutil.Error, OSError):  # another child of the command, which has ended
+        return False
+
+
+@pytest.mark.parametrize(
+    ("sweep", "worker"), [("", "process_main"), ("[sweep]\nseed = [0, 1]\n", "spawn_main")], ids=["engine", "sweep"]
+)
+def test_ctrl_c_while_workers_start_is_no_traceback(sweep, worker, tmp_path):
+    (tmp_path / "run.toml").write_text(STARTING + sweep)
+    line = [sys.executable, "-m", "fedsum", "run", "run.toml", "--folder", "runs"]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(line, cwd=tmp_path, text=True, start_new_session=True, **pipes) as parent:
+        try:
+            while not any(importing(child, worker) for child in psutil.Process(parent.pid).children()):
+                assert parent.poll() is None
+                time.sleep(0.02)
+            os.killpg(parent.pid, signal.SIGINT)  # as a terminal does
+            _, error = parent.communicate(timeout=60)
+        finally:
+            parent.kill()
+    assert (parent.returncode, error) == (130, "resume with: fedsum resume runs\nstopped\n")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..base.metrics import is_percent
+from ..base.metrics import LABELS, is_percent
 
 out = Console()
 err = Console(stderr=True)
@@ -19,8 +19,13 @@ PROGRESS_OPTIONS: dict[str, Any] = {"transient": True, "disable": not err.is_ter
 
 
 def format_metric(column: str, value: float, sign: str = "") -> str:
-    """A metric, formatted for a table; `sign="+"` shows the sign of a difference."""
-    return f"{value:{sign}.1%}" if is_percent(column) else f"{value:{sign}.2g}"
+    """A metric, formatted for a table; `sign="+"` shows the sign of a difference.
+
+    A user's own metric has more digits: differences of an AUC are often in the third.
+    """
+    if is_percent(column):
+        return f"{value:{sign}.1%}"
+    return f"{value:{sign}.2g}" if column in LABELS else f"{value:{sign}.4g}"
 
 
 def print_path(label: str, path: Path) -> None:

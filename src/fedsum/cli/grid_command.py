@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..base.checks import InputError, nearest
+from ..base.checks import InputError
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, best, best_per_algorithm, check_direction, expand, is_packed, open_runs
+from ..runs import SEED, Best, best, best_per_algorithm, check_metric, expand, is_packed, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
-from ..tasks import check_better, directions_of
+from ..tasks import check_better
 from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .run_tables import runs_json
@@ -47,12 +47,10 @@ def grid(
             SWEEP, None, "lists of values under [sweep], other than seeds; a grid search selects from them"
         )
     planned = expand(table, folder)
-    own_tasks = [run.spec.task for run in planned if ":" in run.spec.task.name]
-    if by not in LABELS and not own_tasks:  # a user's own task may have any metric
-        raise InputError("by", by, nearest(by, LABELS))
     direction = None if better is None else check_better("better", better)
-    if direction is None and by not in LABELS and not is_packed(folder):  # before anything is trained
-        check_direction(by, directions_of(own_tasks[0].make()), direction)
+    if not is_packed(folder):
+        with err.status("evaluating the initial model"):
+            check_metric(planned, by, direction)  # before anything is trained
     execution = ExecutionOptions(jobs, ray, gpus, as_json=as_json)
     runs = run_planned(planned, table, folder, execution, more_json=True)
     by_algorithm = best_per_algorithm(planned, runs, by, direction)

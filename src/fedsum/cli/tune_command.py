@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as Printed
 
-from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..runs import (
     CHECKPOINT,
@@ -19,8 +18,7 @@ from ..runs import (
     Run,
     Search,
     already_there,
-    check_direction,
-    directions,
+    check_metric,
     run_all,
 )
 from ..spec import read_settings, toml_text, with_settings
@@ -56,8 +54,9 @@ def tune(
     """
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"
-    search.planned(0, folder)  # refuses invalid settings before the first run
     stated = None if better is None else check_better("better", better)
+    with err.status("evaluating the initial model"):
+        direction = check_metric(search.planned(0, folder), by, stated)  # before the first run
     survivors: dict[str, list[float]] | None = None
     everything: dict[str, Run] = {}
     scores: dict[str, dict[float, float]] = {}
@@ -74,10 +73,6 @@ def tune(
         runs = _run_stage(planned, pool)
         everything |= runs
         _refuse_incomplete(runs, file, folder)
-        known = {name for run in runs.values() for name in run.last if name != "round"}
-        if by not in known:
-            raise InputError("by", by, nearest(by, known))
-        direction = check_direction(by, directions(runs.values()), stated)
         scores = search.scores(planned, runs, by, direction)
         survivors = search.survivors(scores)
         if not keep:

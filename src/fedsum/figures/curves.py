@@ -9,7 +9,7 @@ from ..base.metrics import LABELS
 from .notebook_figure import NotebookFigure
 from .style import COLOURS, label_axes, wrapped
 
-_STYLES = ("-", "-", "--", ":", "-.")
+_STYLES = ("-", "--", "-.", ":", (0, (6, 1)))
 _LOGARITHMIC = ("error", "train_loss")
 
 

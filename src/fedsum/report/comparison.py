@@ -83,7 +83,8 @@ class Comparison:
         for method in self.curves:
             mean, gap = self.mean(method), self.difference(method)
             row = {"method": method, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
-            gaps = {"pairs": gap.n, "difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high}
+            gaps = {"difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high}
+            row |= {"pairs": gap.n}
             rows.append(row | (gaps if method != self.reference else dict.fromkeys(gaps, math.nan)))
         return pd.DataFrame(rows)
 

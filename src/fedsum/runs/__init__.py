@@ -4,13 +4,14 @@ from .csv_truncation import truncate_after
 from .directions import directions
 from .execute import execute, train_in_folder
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, CONFIG, LOG, METRICS, PREVIOUS_CHECKPOINT, STATUS, SWEEP_FILE
+from .metric_choice import check_metric
 from .pack import pack
 from .packed_file import is_packed
 from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, best, best_per_algorithm, check_direction
+from .search import SEED, Best, best, best_per_algorithm
 from .stop_requests import Stopped
 from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
@@ -40,7 +41,7 @@ __all__ = [
     "already_there",
     "best",
     "best_per_algorithm",
-    "check_direction",
+    "check_metric",
     "directions",
     "execute",
     "expand",

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
@@ -87,6 +88,10 @@ class LocalPool:
 
     def _feed_worker(self, number: int) -> None:
         """Sends jobs to one worker process; starts a new process if the process has died."""
+        # Workers inherit this thread's mask, so that Ctrl-C does not interrupt their imports; the parent handles it.
+        # multiprocessing's tracker must run before, because its start removes the mask.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         worker: _Worker | None = None
         while (job := self._jobs.get()) is not None:
             future, work = job
@@ -151,6 +156,7 @@ def _serve(connection: Connection, number: int) -> None:
     If the connection closes during a run, the parent was killed. The run then stops after its round, with a checkpoint.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent also receives Ctrl-C, and asks the workers to stop
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     use_gpu(number)
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
     busy = threading.Event()
