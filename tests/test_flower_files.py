@@ -1,6 +1,7 @@
 """Damaged, missing and changed files of a deployment, on both sides."""
 
 import errno
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_flower_server import federation, in_a_server_app, log  # noqa: F401
+from test_flower_server import N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import MIFA, FedSUM, InputError
 
@@ -99,6 +100,67 @@ def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch)
     ledger, _ = federation(tmp_path, FedSUM())
     assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
     assert "previous checkpoint" not in log(tmp_path)
+
+
+GARBLED = {
+    "a truncated row": (lambda text: text.replace(b"\n2,1\n", b"\n2\n"), 1),
+    "a row that ends within a number": (lambda text: text.removesuffix(b"3\n"), 1),
+    "a wrong column": (lambda text: text.replace(b"round,client", b"round,node"), 4 * N),
+    "no header": (lambda text: text.removeprefix(b"round,client\n"), 4 * N),
+    "binary garbage": (lambda text: bytes(range(256)) * 20 + b"\n" + text, 4 * N),
+    "binary garbage at the end": (lambda text: text + b"\x00\xff\xfe\n9,\x80", 0),
+    "an empty file": (lambda text: b"", 4 * N),
+}
+
+
+def test_a_garbled_participation_file_is_repaired(tmp_path):
+    """Row: `participation.csv` or `metrics.csv` is damaged => the run resumes, because it reads nothing from them.
+    Unreadable lines are removed, and the original file is kept. The log says so, and how many rows are missing.
+    """
+    federation(tmp_path / "whole", FedSUM(), rounds=4)
+    for case, (damage, missing) in GARBLED.items():
+        folder = tmp_path / case
+        shutil.copytree(tmp_path / "whole", folder)
+        path = folder / "run" / "participation.csv"
+        content, intact = damage(path.read_bytes()), path.read_text().splitlines()
+        path.write_bytes(content)
+        ledger, _ = federation(folder, FedSUM(), rounds=5)
+        assert ledger.state.t == 5, case
+        header, *rows = path.read_text().splitlines()
+        assert header == "round,client", case
+        assert len(rows) == 5 * N - missing, case
+        assert set(intact[1:]) >= set(rows[:-N]), case
+        line = f"participation.csv lacks {missing} of the {4 * N} rows of the rounds done"
+        assert (line in log(folder)) == bool(missing), case
+        damaged = path.with_name("participation.damaged.csv")
+        assert not damaged.exists() or damaged.read_bytes() == content, case
+        assert damaged.exists() == (case not in ("a row that ends within a number", "an empty file")), case
+
+
+GARBLED_METRICS = {
+    "a header that is not text": lambda text: text.replace(b"train_loss", b"tr\xffin_loss"),
+    "a header without one column": lambda text: text.replace(b",train_loss", b""),
+    "a header without rounds": lambda text: text.replace(b"round", b"r\x00und"),
+    "a truncated row": lambda text: text[:-20],
+    "binary garbage": lambda text: bytes(range(256)) + b"\n" + text,
+    "an empty file": lambda text: b"",
+}
+
+
+def test_a_garbled_metrics_file_is_repaired(tmp_path):
+    """Row: `participation.csv` or `metrics.csv` is damaged."""
+    federation(tmp_path / "whole", FedSUM(), rounds=2)
+    for case, damage in GARBLED_METRICS.items():
+        folder = tmp_path / case
+        shutil.copytree(tmp_path / "whole", folder)
+        path = folder / "run" / "metrics.csv"
+        header = path.read_text().splitlines()[0]
+        path.write_bytes(damage(path.read_bytes()))
+        ledger, _ = federation(folder, FedSUM(), rounds=3)
+        assert ledger.state.t == 3, case
+        lines = path.read_text().splitlines()
+        assert lines[0] == header, case
+        assert lines[-1].startswith("3,"), case
 
 
 @pytest.mark.parametrize(
