@@ -306,7 +306,7 @@ def test_offences_of_all_clients_in_turn_leave_someone_to_ask():
     for attempt in range(6):
         net.round()
         net.ledger.strike(attempt % 2)
-        net.ledger._heard.update({0, 1})
+        net.ledger._attempt.heard.update({0, 1})
         net.ledger.close_round(0)
     assert net.ledger.state.strikes == {}
 
@@ -342,6 +342,22 @@ def test_an_evicted_client_leaves_the_sum(algorithm, on_loss, done):
     net.settle()
     assert 2 in state.last
     assert isinstance(algorithm, MIFA | FedAvg) or net.gap() < 1e-12
+
+
+@MODES
+def test_the_bound_does_not_count_evicted_clients(on_loss):
+    """A readmitted client is measured again."""
+    net = Net(FedSUM(), Quadratic.random(4, 3), norm_limit=25.0, on_loss=on_loss)
+    net.round(lie=scaled({2}, 20))
+    norms, limit = dict(net.ledger.state.first_norms), net.ledger.limit
+    net.ledger.evict(2)
+    assert net.ledger.state.first_norms == {i: norms[i] for i in (0, 1, 3)}
+    assert net.ledger.limit == 25.0 * sorted(norms[i] for i in (0, 1, 3))[1] < limit
+    assert net.ledger.order(0).terms.clip == net.ledger.limit
+    net.ledger.readmit(2)
+    net.settle()
+    assert net.ledger.state.first_norms[2] < norms[2]
+    assert net.gap() < 1e-12
 
 
 def test_evictions_that_make_no_sense_are_refused():

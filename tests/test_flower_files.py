@@ -137,32 +137,6 @@ def test_a_garbled_participation_file_is_repaired(tmp_path):
         assert damaged.exists() == (case not in ("a row that ends within a number", "an empty file")), case
 
 
-GARBLED_METRICS = {
-    "a header that is not text": lambda text: text.replace(b"train_loss", b"tr\xffin_loss"),
-    "a header without one column": lambda text: text.replace(b",train_loss", b""),
-    "a header without rounds": lambda text: text.replace(b"round", b"r\x00und"),
-    "a truncated row": lambda text: text[:-20],
-    "binary garbage": lambda text: bytes(range(256)) + b"\n" + text,
-    "an empty file": lambda text: b"",
-}
-
-
-def test_a_garbled_metrics_file_is_repaired(tmp_path):
-    """Row: `participation.csv` or `metrics.csv` is damaged."""
-    federation(tmp_path / "whole", FedSUM(), rounds=2)
-    for case, damage in GARBLED_METRICS.items():
-        folder = tmp_path / case
-        shutil.copytree(tmp_path / "whole", folder)
-        path = folder / "run" / "metrics.csv"
-        header = path.read_text().splitlines()[0]
-        path.write_bytes(damage(path.read_bytes()))
-        ledger, _ = federation(folder, FedSUM(), rounds=3)
-        assert ledger.state.t == 3, case
-        lines = path.read_text().splitlines()
-        assert lines[0] == header, case
-        assert lines[-1].startswith("3,"), case
-
-
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
