@@ -194,6 +194,12 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
 def test_attacks_and_operators_on_real_processes(tmp_path):
     """Malformed and inflating replies, damaged files on both sides, a restored backup and an eviction.
 
+    Row: a reply is malformed or too large, or decodes to gigabytes.
+
+    Row: a client sends 50 MB of text, newlines or terminal codes.
+
+    Row: a client's state is deleted or damaged.
+
     Row: a client's clock is wrong.
 
     Row: the server's checkpoint is damaged or missing.

@@ -11,7 +11,8 @@ import pytest
 import torch
 from test_flower_server import N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import MIFA, FedSUM, InputError
+from fedsum import MIFA, Explicit, FedSUM, InputError
+from fedsum.flower.checked_file import DamagedFile, read_checked, write_checked
 
 
 def flip(path, position=-3):
@@ -60,6 +61,40 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(damage, tmp_path):
     assert "continuing from the previous checkpoint, after round 4" in log(tmp_path)
     assert (damage is Path.unlink) == ("the file is now checkpoint.broken.safetensors" not in log(tmp_path))
     assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
+
+
+@pytest.mark.parametrize(("algorithm", "on_loss"), [(MIFA(), "reset"), (FedSUM(), "table")], ids=repr)
+def test_the_previous_checkpoint_has_the_files_of_its_clients(algorithm, on_loss, tmp_path):
+    """Also those of clients that were merged in neither of the last two rounds.
+
+    Row: the server's checkpoint is damaged or missing.
+    """
+
+    def stop(ledger, outcome):
+        if ledger.state.t == 4:
+            raise KeyboardInterrupt
+
+    given = {"schedule": Explicit(N, [[0, 1], [1], [2], [0, 1], [3], [0, 2]]), "on_loss": on_loss}
+    whole, _ = federation(tmp_path / "whole", algorithm, **given)
+    with pytest.raises(KeyboardInterrupt):
+        federation(tmp_path, algorithm, on_round=stop, **given)
+    flip(tmp_path / "run" / "checkpoint.safetensors")
+    ledger, _ = federation(tmp_path, algorithm, **given)
+    assert "continuing from the previous checkpoint, after round 3" in log(tmp_path)
+    assert torch.equal(ledger.state.server["x"], whole.state.server["x"])
+
+
+def test_a_checksum_covers_names_numbers_and_tensors(tmp_path):
+    path = tmp_path / "state.safetensors"
+    write_checked(path, {"h": torch.ones(3), "c": torch.ones(3)}, {"serial": "17"})
+    sound = path.read_bytes()
+    for old, new in ((b'"17"', b'"18"'), (b'"h"', b'"g"'), (b"F32", b"I32"), (b"serial", b"serjal"), (b"[3]", b"[2]")):
+        assert old in sound
+        path.write_bytes(sound.replace(old, new))
+        with pytest.raises(DamagedFile):
+            read_checked(path)
+    path.write_bytes(sound)
+    assert read_checked(path)[1] == {"serial": "17"}
 
 
 def test_a_damaged_client_file_of_the_server_is_found(tmp_path):

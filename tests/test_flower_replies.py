@@ -88,7 +88,10 @@ SPOILED = {
 
 def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     """Row: a reply is malformed or too large, or decodes to gigabytes => refused before it is decoded, and deleted
-    from the SuperLink. The other clients' round is not affected. Client text in the log is escaped and cut.
+    from the SuperLink. The other clients' round is not affected.
+
+    Row: a client sends 50 MB of text, newlines or terminal codes => too much text is refused by its size. The log has
+    300 characters of it (`text-limit`), on one line, with control characters escaped.
     """
     grid = link_grid(tmp_path)
     changes = [change for change, _ in SPOILED.values()]
@@ -249,6 +252,9 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
 def test_two_nodes_that_are_one_client_are_reported(tmp_path):
     """Row: two SuperNodes are the same client => the one that connected last gets the orders; the log warns. A
     SuperNode that died is listed beside its replacement for a minute.
+
+    Row: there is no `client-keys`, with or without authentication => SuperNodes name their client. The log warns at
+    every start.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {200: 1}
