@@ -108,6 +108,14 @@ def start_nodes(net, args, guard):
     return started, [memory_mb(net.processes[f"supernode-{i}"].pid) for i in range(started)]
 
 
+def written_keys(folder, clients):
+    """A file with the keys of the first clients."""
+    keys = [(folder / "certs" / f"client-{i}.pub").read_text().strip() for i in range(clients)]
+    path = folder / "keys.toml"
+    path.write_text("[clients]\n" + "".join(f'{i} = "{key}"\n' for i, key in enumerate(keys)))
+    return path
+
+
 def nodes(args):
     draw = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,9 +134,10 @@ def nodes(args):
             chosen = [(t, i) for t in range(args.rounds) for i in sorted(draw.sample(range(started), ASKED))]
             trace.write_text("round,client\n" + "".join(f"{t},{i}\n" for t, i in chosen))
             config = {"clients": started, "rounds": args.rounds, "deadline": args.deadline, "grace": args.grace}
-            config |= {"quorum": 5, "on-loss": "table", "client-keys": str(folder / "certs" / "clients.toml")}
+            config |= {"quorum": 5, "on-loss": "table", "client-keys": str(written_keys(folder, started))}
             config |= {"schedule.name": "trace", "schedule.path": str(trace)}
             run = net.run(**config)
+            wait_for((run / "log").exists, 120, "the server app")
 
             def done(rounds):
                 guard.check()
@@ -232,6 +241,7 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that all processes are ended
     results = nodes(args) if args.what == "nodes" else link(args)
     if not args.inside:
         print(json.dumps(results, indent=1))

@@ -372,9 +372,10 @@ def test_an_evicted_client_leaves_the_sum(algorithm, on_loss, done):
 
 @MODES
 def test_the_bound_does_not_count_evicted_clients(on_loss):
-    """A readmitted client is measured again."""
+    """A readmitted client is measured again, and its strikes are forgiven."""
     net = Net(FedSUM(), Quadratic.random(4, 3), norm_limit=25.0, on_loss=on_loss)
     net.round(lie=scaled({2}, 20))
+    net.ledger.state.strikes[2] = [0, 0, 0]
     norms, limit = dict(net.ledger.state.first_norms), net.ledger.limit
     net.ledger.evict(2)
     assert net.ledger.state.first_norms == {i: norms[i] for i in (0, 1, 3)}
