@@ -15,6 +15,10 @@ from fedsum.runs.csv_truncation import truncate_after
         ('round,client\n0,1\n0,"1\n1,2\n', "round,client\n0,1\n1,2\n", 1),
         ("rounds,client\n0,1\n", "", 2),
         ("round,clients\n0,1\n", "", 2),
+        ("round,client,\x00\n0,1,2\n", "", 2),
+        ("round,client,n\ufffdme\n0,1,2\n", "", 2),
+        ("round,client\n0,1,5\n1,2,5\n", "", 3),
+        ("round,client\n2,0\n", "round,client\n", 0),
         ("", "", 0),
     ],
 )

@@ -1,6 +1,7 @@
 """End to end: a real SuperLink and real SuperNodes on 127.0.0.1."""
 
 import csv
+import re
 import tomllib
 
 import pandas as pd
@@ -193,6 +194,12 @@ def test_tls_and_keys_keep_strangers_out(tmp_path):
 def test_attacks_and_operators_on_real_processes(tmp_path):
     """Malformed and inflating replies, damaged files on both sides, a restored backup and an eviction.
 
+    Row: a reply is malformed or too large, or decodes to gigabytes.
+
+    Row: a client sends 50 MB of text, newlines or terminal codes.
+
+    Row: a client's state is deleted or damaged.
+
     Row: a client's clock is wrong.
 
     Row: the server's checkpoint is damaged or missing.
@@ -205,7 +212,8 @@ def test_attacks_and_operators_on_real_processes(tmp_path):
         net.superlink()
         for i in range(3):
             net.supernode(i)
-        net.faults((1, 0, "chunk"), (1, 1, "bomb"), (2, 2, "text"), (3, 0, "clock"), (4, 1, "flip"))
+        faults = ((1, 0, "chunk"), (1, 1, "bomb"), (2, 2, "text"), (3, 0, "clock"), (4, 1, "flip"), (5, 2, "flood"))
+        net.faults(*faults)
         config = {"rounds": 6, "deadline": 60.0, "quorum": 1}
         folder = net.run(**config)
         wait_for((folder / "participation.csv").exists, 300, "the first round")
@@ -231,12 +239,13 @@ def test_attacks_and_operators_on_real_processes(tmp_path):
         "round 1: client 0 sent a reply that cannot be read: ValueError('an array with a chunk that does not exist')",
         "round 1: client 1 sent a reply of",
         "bytes once decoded, more than",
-        "all is well \\x1b[2J\\n",
-        "client 0's clock is 86,4",
+        "round 2: client 2 failed: <class 'RuntimeError'>:<'round 9: all is well \\x1b[2J\\nround 9:",
+        "round 5: client 2 sent a reply of more than 1,000,400 bytes",
         "client 1 has lost its state; epoch 1 begins",
         "is damaged: its checksum is wrong; the file is now checkpoint.broken.safetensors",
         "operator: evict 2: client 2 is evicted",
         "operator: epoch: epoch",
     ):
         assert line in log, line
+    assert re.search(r"client 0's clock is 86,[34]\d\d s ahead of the server's", log)  # its reply took a moment
     assert "\x1b" not in log

@@ -62,7 +62,12 @@ class Net:
 @MODES
 @pytest.mark.parametrize("algorithm", [FedSUM(), SCAFFOLD()], ids=repr)
 def test_a_state_disk_that_vanishes_and_returns(algorithm, on_loss):
-    """Also two nodes with one id: both answer the same order, and only one answer is merged."""
+    """Also two nodes with one id: both answer the same order, and only one answer is merged.
+
+    Row: a client computes the same step twice with different results => the results are two versions of its state,
+    and the server knows which one it merged. This covers changed settings, gradients that are not reproducible, two
+    nodes with one id, and a disk that vanishes and returns.
+    """
     net = Net(algorithm, Irreproducible.random(4, 3), on_loss=on_loss)
     away = net.disks[0]
     net.work(net.ledger.order(0))  # its reply is lost
@@ -75,6 +80,7 @@ def test_a_state_disk_that_vanishes_and_returns(algorithm, on_loss):
 
 @MODES
 def test_settings_changed_while_an_old_app_still_runs(on_loss):
+    """Row: a client computes the same step twice with different results."""
     net = Net(FedSUM(), Quadratic.random(4, 3), on_loss=on_loss)
     old_order, state = net.ledger.order(0), snapshot(net.ledger.state)
     net.ledger = Ledger(net.algorithm, net.task.init(0), 4, replace(net.options, local_steps=5), net.rules)
@@ -97,6 +103,7 @@ def test_settings_changed_while_an_old_app_still_runs(on_loss):
 
 
 def test_two_processes_with_one_order_send_one_result():
+    """Row: a client computes the same step twice with different results."""
     net = Net(FedSUM(), Irreproducible.random(4, 3))
     order, disk = net.ledger.order(0), net.disks[0]
 
@@ -113,7 +120,10 @@ def test_two_processes_with_one_order_send_one_result():
 
 
 def test_another_rule_for_losses_is_refused():
-    """A table that begins in the middle of a run would lack what was merged before."""
+    """A table that begins in the middle of a run would lack what was merged before.
+
+    Row: a setting that changes results is changed on resume.
+    """
     net = Net(FedSUM(), Quadratic.random(4, 3))
     net.round()
     other = Net(FedSUM(), Quadratic.random(4, 3), on_loss="table")
@@ -153,7 +163,10 @@ class Pushing:
 
 @MODES
 def test_an_honest_client_back_after_55_rounds_is_merged(on_loss):
-    """All gradients vanish at the optimum, so the change of a client's h since the first rounds is relatively large."""
+    """All gradients vanish at the optimum, so the change of a client's h since the first rounds is relatively large.
+
+    Row: an honest client returns after many rounds => merged: the bound is on its h_i, not on the change.
+    """
     random = Quadratic.random(10, 3)
     task = Quadratic(random.curvature, torch.ones(10, 3, dtype=torch.float64))
     net = Net(FedSUM(), task, eta_l=0.2, norm_limit=25.0, on_loss=on_loss)
@@ -171,6 +184,9 @@ def test_an_honest_client_back_after_55_rounds_is_merged(on_loss):
 @MODES
 @pytest.mark.parametrize("algorithm", [FedSUM(), SCAFFOLD(), MIFA(), FedAvg()], ids=repr)
 def test_a_first_uplink_of_1e9_is_not_merged(algorithm, on_loss):
+    """Row: a client sends a false uplink => refused if the h_i that it leads to is beyond the bound, from the first
+    round on. Within the bound it is merged, see [What lying clients can do](#what-lying-clients-can-do).
+    """
     if on_loss == "table" and algorithm == FedAvg():
         on_loss = "reset"
     net = Net(algorithm, Quadratic.random(10, 3), norm_limit=25.0, on_loss=on_loss)
@@ -183,6 +199,7 @@ def test_a_first_uplink_of_1e9_is_not_merged(algorithm, on_loss):
 
 
 def test_until_three_clients_are_measured_nothing_is_merged():
+    """Row: a client sends a false uplink."""
     net = Net(FedSUM(), Quadratic.random(4, 3), norm_limit=25.0)
     assert net.ledger.needed(None) == 3
     assert not net.round([0], lie=scaled({0}, 1e9)).advanced
@@ -197,7 +214,10 @@ def test_until_three_clients_are_measured_nothing_is_merged():
 @MODES
 @pytest.mark.parametrize("liars", [{0}, {0, 1, 2, 3}], ids=["one of ten", "four of ten"])
 def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
-    """The bound of docs/flower.md, for liars that know it and use it up; without it, x moves without end."""
+    """The bound of docs/flower.md, for liars that know it and use it up; without it, x moves without end.
+
+    Row: a client sends a false uplink.
+    """
     limit, task = 5.0, Quadratic.random(10, 3)
     net = Net(FedSUM(), task, norm_limit=limit, on_loss=on_loss, eta_l=0.1)
     honest = [i for i in range(10) if i not in liars]
@@ -218,6 +238,7 @@ def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
 
 @MODES
 def test_one_of_ten_that_sends_20_times_the_median_each_round(on_loss):
+    """Row: a client sends a false uplink."""
     net = Net(FedSUM(), Quadratic.random(10, 3, noise=0.1), norm_limit=25.0, on_loss=on_loss)
     for _ in range(60):
         net.round(range(1, 10))
@@ -277,6 +298,7 @@ def test_the_bound_of_a_long_vector_is_kept_by_its_sketch():
 
 @MODES
 def test_three_restores_do_not_exclude_clients(on_loss):
+    """Row: the server is restored from an old backup."""
     net = Net(FedSUM(), Quadratic.random(4, 3), on_loss=on_loss)
     for _ in range(4):
         backup = snapshot(net.ledger.state)
@@ -293,6 +315,9 @@ def test_three_restores_do_not_exclude_clients(on_loss):
 
 @MODES
 def test_a_quorum_of_all_does_not_wait_for_a_client_that_loses_its_state(on_loss):
+    """Row: the quorum is larger than the number of clients left => all clients that can be asked must reply, so that
+    evicted and skipped clients do not stop the training.
+    """
     net = Net(FedSUM(), Quadratic.random(4, 3), quorum=4, on_loss=on_loss)
     for _ in range(30):
         net.disks[2].versions = ClientVersions()
@@ -306,7 +331,7 @@ def test_offences_of_all_clients_in_turn_leave_someone_to_ask():
     for attempt in range(6):
         net.round()
         net.ledger.strike(attempt % 2)
-        net.ledger._heard.update({0, 1})
+        net.ledger._attempt.heard.update({0, 1})
         net.ledger.close_round(0)
     assert net.ledger.state.strikes == {}
 
@@ -323,6 +348,7 @@ def test_offences_of_all_clients_in_turn_leave_someone_to_ask():
     ids=repr,
 )
 def test_an_evicted_client_leaves_the_sum(algorithm, on_loss, done):
+    """Row: the operator evicts a client."""
     net = Net(algorithm, Quadratic.random(4, 3), on_loss=on_loss)
     for _ in range(3):
         net.round()
@@ -344,7 +370,25 @@ def test_an_evicted_client_leaves_the_sum(algorithm, on_loss, done):
     assert isinstance(algorithm, MIFA | FedAvg) or net.gap() < 1e-12
 
 
+@MODES
+def test_the_bound_does_not_count_evicted_clients(on_loss):
+    """A readmitted client is measured again, and its strikes are forgiven."""
+    net = Net(FedSUM(), Quadratic.random(4, 3), norm_limit=25.0, on_loss=on_loss)
+    net.round(lie=scaled({2}, 20))
+    net.ledger.state.strikes[2] = [0, 0, 0]
+    norms, limit = dict(net.ledger.state.first_norms), net.ledger.limit
+    net.ledger.evict(2)
+    assert net.ledger.state.first_norms == {i: norms[i] for i in (0, 1, 3)}
+    assert net.ledger.limit == 25.0 * sorted(norms[i] for i in (0, 1, 3))[1] < limit
+    assert net.ledger.order(0).terms.clip == net.ledger.limit
+    net.ledger.readmit(2)
+    net.settle()
+    assert net.ledger.state.first_norms[2] < norms[2]
+    assert net.gap() < 1e-12
+
+
 def test_evictions_that_make_no_sense_are_refused():
+    """Row: the quorum is larger than the number of clients left."""
     net = Net(FedSUM(), Quadratic.random(2, 3), quorum=2)
     order = net.ledger.order(1)
     assert "nothing of it was merged" in net.ledger.evict(1)
@@ -372,9 +416,13 @@ def drift(algorithm, rounds):
 
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), SCAFFOLD()], ids=repr)
 def test_float32_does_not_drift(algorithm):
+    """Row: the training runs for 20,000 rounds in float32 => y stays the sum of all h_i to 1e-10, see
+    [Rounding](#rounding).
+    """
     assert drift(algorithm, 200) < 1e-12
 
 
 @pytest.mark.slow
 def test_float32_does_not_drift_in_20_000_rounds():
+    """Row: the training runs for 20,000 rounds in float32."""
     assert drift(FedSUM(), 20_000) < 1e-10

@@ -1,6 +1,7 @@
 """Damaged, missing and changed files of a deployment, on both sides."""
 
 import errno
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_flower_server import federation, in_a_server_app, log  # noqa: F401
+from test_flower_server import N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import MIFA, FedSUM, InputError
+from fedsum import MIFA, Explicit, FedSUM, InputError
+from fedsum.flower.checked_file import DamagedFile, read_checked, write_checked
 
 
 def flip(path, position=-3):
@@ -61,6 +63,40 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(damage, tmp_path):
     assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
 
 
+@pytest.mark.parametrize(("algorithm", "on_loss"), [(MIFA(), "reset"), (FedSUM(), "table")], ids=repr)
+def test_the_previous_checkpoint_has_the_files_of_its_clients(algorithm, on_loss, tmp_path):
+    """Also those of clients that were merged in neither of the last two rounds.
+
+    Row: the server's checkpoint is damaged or missing.
+    """
+
+    def stop(ledger, outcome):
+        if ledger.state.t == 4:
+            raise KeyboardInterrupt
+
+    given = {"schedule": Explicit(N, [[0, 1], [1], [2], [0, 1], [3], [0, 2]]), "on_loss": on_loss}
+    whole, _ = federation(tmp_path / "whole", algorithm, **given)
+    with pytest.raises(KeyboardInterrupt):
+        federation(tmp_path, algorithm, on_round=stop, **given)
+    flip(tmp_path / "run" / "checkpoint.safetensors")
+    ledger, _ = federation(tmp_path, algorithm, **given)
+    assert "continuing from the previous checkpoint, after round 3" in log(tmp_path)
+    assert torch.equal(ledger.state.server["x"], whole.state.server["x"])
+
+
+def test_a_checksum_covers_names_numbers_and_tensors(tmp_path):
+    path = tmp_path / "state.safetensors"
+    write_checked(path, {"h": torch.ones(3), "c": torch.ones(3)}, {"serial": "17"})
+    sound = path.read_bytes()
+    for old, new in ((b'"17"', b'"18"'), (b'"h"', b'"g"'), (b"F32", b"I32"), (b"serial", b"serjal"), (b"[3]", b"[2]")):
+        assert old in sound
+        path.write_bytes(sound.replace(old, new))
+        with pytest.raises(DamagedFile):
+            read_checked(path)
+    path.write_bytes(sound)
+    assert read_checked(path)[1] == {"serial": "17"}
+
+
 def test_a_damaged_client_file_of_the_server_is_found(tmp_path):
     """Row: the server's checkpoint is damaged or missing."""
     stopped_run(tmp_path, MIFA())
@@ -99,6 +135,41 @@ def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch)
     ledger, _ = federation(tmp_path, FedSUM())
     assert torch.equal(ledger.state.server["y"], whole.state.server["y"])
     assert "previous checkpoint" not in log(tmp_path)
+
+
+GARBLED = {
+    "a truncated row": (lambda text: text.replace(b"\n2,1\n", b"\n2\n"), 1),
+    "a row that ends within a number": (lambda text: text.removesuffix(b"3\n"), 1),
+    "a wrong column": (lambda text: text.replace(b"round,client", b"round,node"), 4 * N),
+    "no header": (lambda text: text.removeprefix(b"round,client\n"), 4 * N),
+    "binary garbage": (lambda text: bytes(range(256)) * 20 + b"\n" + text, 4 * N),
+    "binary garbage at the end": (lambda text: text + b"\x00\xff\xfe\n9,\x80", 0),
+    "an empty file": (lambda text: b"", 4 * N),
+}
+
+
+def test_a_garbled_participation_file_is_repaired(tmp_path):
+    """Row: `participation.csv` or `metrics.csv` is damaged => the run resumes, because it reads nothing from them.
+    Unreadable lines are removed, and the original file is kept. The log says so, and how many rows are missing.
+    """
+    federation(tmp_path / "whole", FedSUM(), rounds=4)
+    for case, (damage, missing) in GARBLED.items():
+        folder = tmp_path / case
+        shutil.copytree(tmp_path / "whole", folder)
+        path = folder / "run" / "participation.csv"
+        content, intact = damage(path.read_bytes()), path.read_text().splitlines()
+        path.write_bytes(content)
+        ledger, _ = federation(folder, FedSUM(), rounds=5)
+        assert ledger.state.t == 5, case
+        header, *rows = path.read_text().splitlines()
+        assert header == "round,client", case
+        assert len(rows) == 5 * N - missing, case
+        assert set(intact[1:]) >= set(rows[:-N]), case
+        line = f"participation.csv lacks {missing} of the {4 * N} rows of the rounds done"
+        assert (line in log(folder)) == bool(missing), case
+        damaged = path.with_name("participation.damaged.csv")
+        assert not damaged.exists() or damaged.read_bytes() == content, case
+        assert damaged.exists() == (case not in ("a row that ends within a number", "an empty file")), case
 
 
 @pytest.mark.parametrize(

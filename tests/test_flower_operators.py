@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from test_flower_server import LocalGrid, N, federation, in_a_server_app, log  #
 from fedsum import MIFA, FedSUM, InputError, Trace
 from fedsum.flower import deployment_status, make_request, restore_backup, write_backup
 from fedsum.flower.client_store import ClientStore
+from fedsum.flower.journal import Journal
 from fedsum.flower.operator_requests import pending_requests
 
 
@@ -69,6 +71,20 @@ def test_requests_wait_for_a_server(tmp_path, monkeypatch, capsys):
     assert [row["evicted"] for row in rows] == [False, False, False, True]
 
 
+def test_requests_are_applied_in_order_and_saved(tmp_path, monkeypatch, capsys):
+    """Also if the server has no round left to save.
+
+    Row: the operator evicts a client.
+    """
+    federation(tmp_path, FedSUM(), rounds=2)
+    for kind, client in (("evict", 3), ("readmit", 3), ("evict", 1)):
+        make_request(tmp_path / "run", kind, client)
+    federation(tmp_path, FedSUM(), rounds=2)
+    rows = status_of(tmp_path, monkeypatch, capsys)["clients"]
+    assert [row["evicted"] for row in rows] == [False, True, False, False]
+    assert "refused" not in log(tmp_path)
+
+
 def test_the_status_shows_what_each_client_did(tmp_path, monkeypatch, capsys):
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     happens = {(1, 2): "error", (0, 3): "silent", (1, 3): "silent", (3, 3): "silent"}
@@ -90,6 +106,9 @@ def test_the_status_shows_what_each_client_did(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "finished, 5 of" in shown
     assert "3 silent" in shown
+    federation(tmp_path, FedSUM(), rounds=6)
+    rows = status_of(tmp_path, monkeypatch, capsys)["clients"]  # faults of earlier runs in the folder count too
+    assert [row["faults"] for row in rows] == [{}, {}, {"failed": 1}, {"silent": 3}]
     with pytest.raises(InputError, match="the run folder of a deployment"):
         deployment_status(tmp_path)
 
@@ -108,6 +127,9 @@ def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, mon
     first, _ = federation(tmp_path, FedSUM(), rounds=4, on_round=on_round)
     with pytest.raises(InputError, match="a folder that does not exist yet"):
         write_backup(tmp_path / "run", tmp_path / "backup")
+    with closing(Journal(tmp_path / "run")):  # a server is running
+        assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 2
+    assert "another process writes to it" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 0
     assert "restored after 2 rounds; a new epoch begins" in capsys.readouterr().out
     assert len(list(tmp_path.glob("run.replaced-*"))) == 1

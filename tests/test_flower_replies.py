@@ -13,7 +13,7 @@ from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import Explicit, FedSUM, InputError, Trace
-from fedsum.flower import client_app
+from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
@@ -88,7 +88,10 @@ SPOILED = {
 
 def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     """Row: a reply is malformed or too large, or decodes to gigabytes => refused before it is decoded, and deleted
-    from the SuperLink. The other clients' round is not affected. Client text in the log is escaped and cut.
+    from the SuperLink. The other clients' round is not affected.
+
+    Row: a client sends 50 MB of text, newlines or terminal codes => too much text is refused by its size. The log has
+    300 characters of it (`text-limit`), on one line, with control characters escaped.
     """
     grid = link_grid(tmp_path)
     changes = [change for change, _ in SPOILED.values()]
@@ -106,6 +109,24 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     assert "\x1b" not in lines
     assert all(line.startswith("20") for line in lines.splitlines())
     assert max(map(len, lines.splitlines())) < 500
+
+
+def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
+    """Row: a client offends again and again => three unreadable or refused replies, or lost states, in 50 attempts:
+    it is not asked until one of them is older. The log and `fedsum flower status` say so.
+    """
+    grid = link_grid(tmp_path)
+    spoil, _ = SPOILED["an object that is not JSON"]
+    grid.link.spoil = lambda t, client, reply: spoil(reply) if t >= 0 and client == 1 else None
+    federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=2.0)
+    assert [t for t in range(5) if f"round {t}: client 1 sent a reply that cannot be read" in log(tmp_path)] == [
+        0,
+        1,
+        3,
+    ]
+    assert log(tmp_path).count("client 1 has 3 strikes: it is not asked in the next 46 attempts") == 1
+    rows = deployment_status(tmp_path / "run").clients
+    assert [(row["strikes"], row["skipped"]) for row in rows] == [(0, 0), (3, 45), (0, 0), (0, 0)]
 
 
 def test_a_reply_counts_for_the_order_that_the_superlink_recorded(tmp_path):
@@ -231,6 +252,9 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
 def test_two_nodes_that_are_one_client_are_reported(tmp_path):
     """Row: two SuperNodes are the same client => the one that connected last gets the orders; the log warns. A
     SuperNode that died is listed beside its replacement for a minute.
+
+    Row: there is no `client-keys`, with or without authentication => SuperNodes name their client. The log warns at
+    every start.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {200: 1}

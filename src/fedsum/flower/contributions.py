@@ -1,5 +1,7 @@
 """What each client has contributed to the server's sums: the h_i that its uplinks add up to."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor
 from ..algorithms import Algorithm, Message, Round, State
 from .norm_bound import EXACT, SKETCHED, NormSketch, norm
 from .precision import widened
-from .probes import example_uplink, stateful, telescopes
+from .probes import example_uplink, stateful, sums, telescopes
 from .server_state import ServerState
 
 
@@ -40,6 +42,7 @@ class Contributions:
 
     def __init__(self, algorithm: Algorithm, *, table: bool) -> None:
         self.algorithm, self.table, self.telescopes = algorithm, table, telescopes(algorithm)
+        self.sums = sums(algorithm)
         self._sketch = NormSketch(0)
 
     def of(self, state: ServerState, client: int, uplink: Message, now: Round) -> Contribution:
@@ -73,6 +76,14 @@ class Contributions:
             state.sketches[client] = contribution.sketch
         state.first_norms.setdefault(client, contribution.norm)
 
+    def total(self, parts: Sequence[Message], state: ServerState, now: Round) -> Message:
+        """The sum of what contributions add to the server's sums; zeros if there are none."""
+        if parts:
+            return {name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}
+        uplink = widened(example_uplink(self.algorithm, state.start, now))
+        part, _ = self.algorithm.digest(self.algorithm.init_row(state.start), uplink, now)
+        return {name: torch.zeros_like(value) for name, value in part.items()}
+
     def withdrawal(self, state: ServerState, client: int, now: Round) -> Message | None:
         """What takes the client's total out of the sums: {} if there is nothing in them, None if it is not known."""
         if not self.telescopes or (client not in state.last and client not in state.table):
@@ -85,6 +96,23 @@ class Contributions:
         example = example_uplink(self.algorithm, state.start, now)
         zero = {name: torch.zeros_like(value) for name, value in widened(example).items()}
         return self.algorithm.digest(state.rows[client], zero, now)[0]
+
+    def drift(self, state: ServerState, now: Round) -> float:
+        """How far the server's sums are from those of a single merge of everything in the table, relatively.
+
+        Args:
+          state: a state with a table.
+          now: the record of the epoch's first round.
+        """
+        total = self.total([state.table[client] for client in sorted(state.table)], state, now)
+        initial = widened(self.algorithm.init_server(state.start, now), but="x")
+        recomputed = self.algorithm.merge(initial, total, now.N, now)
+        difference = size = 0.0
+        for name in self.sums:
+            value = state.server[name]
+            difference += float((value - recomputed[name]).square().sum())
+            size += float(value.square().sum())
+        return math.sqrt(difference / size if size else difference)
 
     def forget(self, state: ServerState, client: int) -> None:
         """Removes all that the server remembers of a client's contributions."""

@@ -22,6 +22,7 @@ from .journal import Journal
 from .ledger import Ledger, RoundOutcome
 from .link_check import check_link
 from .mailbox import Mailbox
+from .membership import STRIKES
 from .operator_requests import apply_requests
 from .reply_limits import ReplyLimits, escaped
 from .reply_reader import ReplyReader
@@ -171,6 +172,8 @@ class Federation(Strategy):
         for client, reason in outcome.refused.items():
             self._warn(f"round {t}: client {client}'s reply refused: {reason}")
             self.attendance.fault(client, "refused")
+        for client, attempts in outcome.struck_out.items():
+            self._warn(f"client {client} has {STRIKES} strikes: it is not asked in the next {attempts} attempts")
         if outcome.reset:
             self._warn(f"round {t}: {outcome.reset}; epoch {state.epoch} begins: client states are reset, x is kept")
         if not outcome.advanced:

@@ -15,6 +15,7 @@ from ..spec import DEPLOYMENT, dump_algorithm, first_difference
 from .deployment import FREE_RULES
 from .ledger import Ledger
 from .server_checkpoint import CLIENTS, PARTICIPATION, Checkpoints
+from .server_state import ServerState
 
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""
@@ -29,8 +30,8 @@ class Journal:
 
     The state is in the checkpoint. The table and the rows of each client are in a file per client, so that the cost of
     a checkpoint is proportional to the clients that took part. If the checkpoint is damaged, the previous one is used.
-    metrics.csv and participation.csv are outputs: on
-    resume, rows that are newer than the checkpoint are removed, and nothing is read from them.
+    metrics.csv and participation.csv are outputs: on resume, rows that are newer than the checkpoint and unreadable
+    lines are removed, and nothing else is read from them.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -57,7 +58,7 @@ class Journal:
             accepted = f"holds a run with {field} {saved!r}, not {value!r}; use the same value, or another folder"
             raise InputError("folder", str(self.folder), accepted)
         ledger.restore(state)
-        truncate_after(self.folder / PARTICIPATION, state.t - 1, self.log, integers=("round", "client"))
+        self._cut_participation(state)
         self._run.cut_metrics(state.evaluated)
         return header.attendance
 
@@ -75,6 +76,15 @@ class Journal:
         with path.open("a", newline="", encoding="utf-8") as file:
             header = [] if file.tell() else [["round", "client"]]
             csv.writer(file, lineterminator="\n").writerows([*header, *rows])
+
+    def _cut_participation(self, state: ServerState) -> None:
+        """Removes the rows that are newer than the checkpoint. Warns if rows of earlier rounds are missing."""
+        path = self.folder / PARTICIPATION
+        columns = truncate_after(path, state.t - 1, self.log, integers=("round", "client"))
+        rows = len(path.read_bytes().splitlines()) - 1 if columns else 0
+        expected = int(state.delays.counts.sum())
+        if rows < expected:
+            self.log(f"{PARTICIPATION} lacks {expected - rows} of the {expected} rows of the rounds done")
 
     def claim(self, config: Table) -> None:
         """Begins a run with this config in the folder, or checks that the folder's run has the same config."""

@@ -1,11 +1,9 @@
 """The server's side of the protocol: orders to clients, their replies, and the merge."""
 
 import math
-import re
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, Message, Round, State
@@ -13,18 +11,15 @@ from ..base.checks import InputError, integer
 from ..participation import DelayMeter
 from ..training import Options
 from . import membership
+from .attempt import Attempt, version_refusal
 from .contributions import Contribution, Contributions
 from .merge_rules import MergeRules
 from .norm_bound import MEASURED, largest_norm
 from .precision import narrowed, widened
-from .probes import example_uplink, has_farewell, needs_start, stateful, sums, totals_are_gradients
+from .probes import example_uplink, has_farewell, needs_start, stateful, totals_are_gradients
 from .protocol import NEVER, Order, Reply, StepId, Terms, content_id
 from .server_state import Merged, ServerState
 from .uplink_validator import UplinkValidator
-
-_VERSION = re.compile(r"[0-9a-f]{64}")
-_MAX_JUMP = 2**32
-"""how far ahead of the server a client may be, in serials"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,8 @@ class RoundOutcome:
     """why a new epoch began, if one did"""
     refused: dict[int, str] = field(default_factory=dict)
     """clients whose replies arrived but are beyond the bound, with the reason"""
+    struck_out: dict[int, int] = field(default_factory=dict)
+    """clients that are not asked from now on because of their strikes, and in how many attempts"""
 
 
 class Ledger:
@@ -63,18 +60,12 @@ class Ledger:
         self.contributions = Contributions(algorithm, table=rules.on_loss == "table")
         self._stateful, self._sends_start = stateful(algorithm), needs_start(algorithm)
         self._clips, self._has_farewell = totals_are_gradients(algorithm), has_farewell(algorithm)
-        self._sums = sums(algorithm)
         self._broadcast: tuple[State, tuple[int, ...], Terms, Message, str] | None = None
         self._awaiting_farewell: set[int] = set()
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
-        self._accepted: dict[int, Reply] = {}
-        self._lost: set[int] = set()
-        self._ahead: set[int] = set()
-        self._outdated: set[int] = set()
-        self._heard: set[int] = set()
-        self._offenders: set[int] = set()
+        self._attempt = Attempt(self.state, self.validator, stateful=self._stateful)
 
     def restore(self, state: ServerState) -> None:
         """Continues with a saved state."""
@@ -123,58 +114,25 @@ class Ledger:
             return "answers another order"
         if client in self.state.evicted:
             return "is from an evicted client"
-        if client in self._accepted or client in self._lost:
-            return "is not the client's first in this round"
-        self._heard.add(client)
-        refusal = self._take(client, reply)
-        if refusal:
-            self._offenders.add(client)
-        return refusal
-
-    def _take(self, client: int, reply: Reply) -> str | None:
-        if reply.status != "done" and not self._stateful:
-            return f"reports {reply.status!r}, but clients of this algorithm have no state"
-        if reply.status == "ahead":
-            if client in self._ahead:
-                return "reports 'ahead' again"
-            if not 0 <= reply.serial < self.state.serial + _MAX_JUMP:
-                return f"claims serial {reply.serial}, the server's is {self.state.serial}"
-            self.state.serial = max(self.state.serial, reply.serial + 1)
-            self._ahead.add(client)
-            self._outdated.add(client)
-            return None
-        if reply.status == "lost":
-            if reply.step_id.base == NEVER:
-                return "reports 'lost', but had no state to lose"
-            self._lost.add(client)
-            self._offenders.add(client)
-            return None
-        if bool(_VERSION.fullmatch(reply.version)) != self._stateful:
-            return "does not name the version of its state"
-        refusal = self.validator.refusal(reply.vectors)
-        if refusal is None:
-            self._accepted[client] = reply
-        return refusal
+        return self._attempt.receive(reply)
 
     def strike(self, client: int) -> None:
         """Counts an offence that others have seen, such as an unreadable reply, in the current attempt."""
-        self._heard.add(client)
-        self._offenders.add(client)
+        self._attempt.strike(client)
 
     def take_outdated(self) -> set[int]:
         """The clients to ask again in this round, because the server's serial was too small for them."""
-        outdated, self._outdated = self._outdated, set()
-        return outdated
+        return self._attempt.take_outdated()
 
     @property
     def accepted_count(self) -> int:
         """Replies received in this round that can be merged."""
-        return len(self._accepted)
+        return len(self._attempt.accepted)
 
     @property
     def must_reset(self) -> bool:
         """Whether a new epoch has to begin, so that further replies to this round are useless."""
-        return bool(self._lost) and self.rules.on_loss == "reset"
+        return bool(self._attempt.lost) and self.rules.on_loss == "reset"
 
     def needed(self, scheduled: int | None) -> int:
         """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients.
@@ -192,30 +150,30 @@ class Ledger:
         Args:
           scheduled: how many clients the schedule asks for, if there is one; the quorum is never larger.
         """
-        state, accepted, lost = self.state, self._accepted, sorted(self._lost)
+        state, attempt = self.state, self._attempt
+        accepted, lost = attempt.accepted, sorted(attempt.lost)
         needed, resets = self.needed(scheduled), self.must_reset
         # With fewer clients, no median tells a liar from an honest client: their replies are measured, and not merged.
         measuring = len(state.first_norms.keys() | accepted.keys()) < self._to_measure
         parts, refused = ({}, {}) if resets else self._bounded(accepted)
-        offenders, heard = self._offenders | refused.keys(), self._heard
         self._begin_attempt()
         self._awaiting_farewell = set()
         for client in lost:
             state.losses[client] = state.losses.get(client, 0) + 1
-        membership.punish(state, offenders, heard)
+        struck_out = membership.punish(state, attempt.offenders | refused.keys(), attempt.heard)
         # A farewell needs a serial between this round's and the next one's.
         state.serial += 2
         if resets:
             self._reset()
-            return RoundOutcome((), False, f"client {lost[0]} has lost its state")
+            return RoundOutcome((), False, f"client {lost[0]} has lost its state", struck_out=struck_out)
         for client in lost:
             # Its contributions stay in the table and are subtracted when the client is merged again.
             del state.last[client]
         if len(parts) < needed or (measuring and scheduled is None):
-            return RoundOutcome((), False, refused=refused)
+            return RoundOutcome((), False, refused=refused, struck_out=struck_out)
         merged = {} if measuring else parts
         self._merge(merged, accepted)
-        return RoundOutcome(tuple(sorted(merged)), True, refused=refused)
+        return RoundOutcome(tuple(sorted(merged)), True, refused=refused, struck_out=struck_out)
 
     def farewell(self, client: int) -> Order | None:
         """The message after the merge for a client whose reply was just merged, if the algorithm sends one."""
@@ -237,8 +195,9 @@ class Ledger:
         order = self.farewell(step_id.client)
         if order is None or (step_id, reply.order, reply.status) != (order.step_id, order.id, "done"):
             return "answers another order"
-        if not _VERSION.fullmatch(reply.version):
-            return "does not name the version of its state"
+        refusal = version_refusal(reply, self._stateful)
+        if refusal:
+            return refusal
         self.state.last[step_id.client] = Merged(step_id.step, reply.version)
         self._awaiting_farewell.remove(step_id.client)
         return None
@@ -254,15 +213,16 @@ class Ledger:
         change = self.contributions.withdrawal(state, client, now)
         self._begin_attempt()
         self._awaiting_farewell.discard(client)
+        # Its norm must not count in the bound of the others. If it is readmitted, it is measured again.
+        state.first_norms.pop(client, None)
         if change is None:
             self._reset()
             return f"client {client} is evicted; its state is not known here, so epoch {state.epoch} begins"
         self.contributions.forget(state, client)
-        state.first_norms.pop(client, None)
         if not change:
             return f"client {client} is evicted; nothing of it was merged"
         merged = self.algorithm.merge(state.server, change, 1, now)
-        state.server = state.server | {name: merged[name] for name in self._sums}
+        state.server = state.server | {name: merged[name] for name in self.contributions.sums}
         return f"client {client} is evicted; its contributions are subtracted"
 
     def readmit(self, client: int) -> str:
@@ -278,22 +238,10 @@ class Ledger:
         return f"epoch {self.state.epoch} begins: client states are reset, x is kept"
 
     def drift(self) -> float | None:
-        """||y - sum of all h_i|| / ||y||, or its counterpart for this algorithm; None without a table.
-
-        Compares the server's vectors with those of a single merge of everything in the table.
-        """
+        """||y - sum of all h_i|| / ||y||, or its counterpart for this algorithm; None without a table."""
         if self.rules.on_loss != "table":
             return None
-        now = self.record(self.state.first_round)
-        total = self._total([self.state.table[client] for client in sorted(self.state.table)])
-        initial = widened(self.algorithm.init_server(self.state.start, now), but="x")
-        recomputed = self.algorithm.merge(initial, total, self.n, now)
-        difference = size = 0.0
-        for name in self._sums:
-            value = self.state.server[name]
-            difference += float((value - recomputed[name]).square().sum())
-            size += float(value.square().sum())
-        return math.sqrt(difference / size if size else difference)
+        return self.contributions.drift(self.state, self.record(self.state.first_round))
 
     def _step_id(self, client: int) -> StepId:
         """The step of this client in the current round."""
@@ -341,22 +289,13 @@ class Ledger:
         for client, part in parts.items():
             self.contributions.record(state, client, part)
             state.last[client] = Merged(2 * state.t, replies[client].version)
-        total = self._total([part.part for part in parts.values()])
+        total = self.contributions.total([part.part for part in parts.values()], state, now)
         server = widened(self.algorithm.merge(state.server, total, len(parts), now), but="x")
         state.server = server | {"x": server["x"].to(state.start.dtype)}
         if self._has_farewell:
             self._awaiting_farewell = set(parts)
         state.delays.update(np.array(list(parts), dtype=np.int64))
         state.t += 1
-
-    def _total(self, contributions: list[Message]) -> Message:
-        if not contributions:
-            x, now = self.state.start, self.record(self.state.first_round)
-            uplink = widened(example_uplink(self.algorithm, x, now))
-            part, _ = self.algorithm.digest(self.algorithm.init_row(x), uplink, now)
-            return {name: torch.zeros_like(value) for name, value in part.items()}
-        names = contributions[0].keys()
-        return {name: torch.stack([part[name] for part in contributions]).sum(0) for name in names}
 
     def _reset(self) -> None:
         """Begins the next epoch: all client states are reset, x is kept."""

@@ -8,7 +8,7 @@ from .server_state import ServerState
 
 WINDOW = 50
 """attempts at a round after which a strike no longer counts"""
-LIMIT = 3
+STRIKES = 3
 """strikes in the window with which a client is not asked"""
 
 
@@ -38,7 +38,7 @@ def eligible(state: ServerState, client: int) -> bool:
 def skipped(state: ServerState, client: int) -> int:
     """Attempts at a round until this client is asked again; 0: it is asked now."""
     strikes = _recent(state, client)
-    return 0 if len(strikes) < LIMIT else strikes[-LIMIT] + WINDOW - state.attempts
+    return 0 if len(strikes) < STRIKES else strikes[-STRIKES] + WINDOW - state.attempts
 
 
 def left(state: ServerState) -> int:
@@ -51,19 +51,23 @@ def asked_now(state: ServerState) -> int:
     return left(state) - sum(client not in state.evicted and bool(skipped(state, client)) for client in state.strikes)
 
 
-def punish(state: ServerState, offenders: set[int], heard: set[int]) -> None:
+def punish(state: ServerState, offenders: set[int], heard: set[int]) -> dict[int, int]:
     """Gives a strike to each client in `offenders`. `heard` are the clients that replied in this attempt.
 
     If more than half of them are offenders, no client gets a strike: the likely cause is the server, for example after
     a restore from a backup. If no client would be left to ask, all strikes are removed.
+
+    Returns:
+      The offenders that are not asked from now on, and in how many attempts.
     """
     if 2 * len(offenders) <= len(heard):
         for client in offenders:
-            state.strikes[client] = [*_recent(state, client), state.attempts][-LIMIT:]
+            state.strikes[client] = [*_recent(state, client), state.attempts][-STRIKES:]
     state.attempts += 1
     state.strikes = {client: strikes for client in state.strikes if (strikes := _recent(state, client))}
     if not asked_now(state):
         state.strikes = {}
+    return {client: attempts for client in sorted(offenders) if (attempts := skipped(state, client))}
 
 
 def exclude(state: ServerState, client: int) -> None:

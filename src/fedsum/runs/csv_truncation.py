@@ -29,7 +29,7 @@ def truncate_after(
     content = path.read_bytes()
     *lines, unfinished = content.decode("utf-8", errors="replace").split("\n")
     columns = _cells(lines[0]) if lines else []
-    if not set(integers) <= set(columns):
+    if not set(integers) <= set(columns) or not all(map(_readable, columns)):
         columns = []
     rows, damaged = ([lines[0]] if columns else []), 0
     for line in lines[len(rows) :]:
@@ -38,6 +38,8 @@ def truncate_after(
             damaged += 1
         elif int(cells["round"]) <= last_round:
             rows.append(line)
+    if damaged and damaged == len(lines) - 1:  # no line fits the header, so the header is damaged as well
+        columns, rows, damaged = [], [], len(lines)
     if damaged:
         copy = path.with_name(f"{path.stem}.damaged{path.suffix}")
         with written_whole(copy) as part:
@@ -47,6 +49,10 @@ def truncate_after(
         with written_whole(path) as part:
             part.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
     return columns
+
+
+def _readable(name: str) -> bool:
+    return name.isprintable() and "\N{REPLACEMENT CHARACTER}" not in name
 
 
 def _cells(line: str) -> list[str]:
