@@ -183,3 +183,50 @@ def fedsum_adam(P, lr=0.05, beta1=0.9, beta2=0.99, tau=1e-3):  # FedSUM proposes
         v = beta2 * v + (1 - beta2) * u**2
         x = x - lr * m / (np.sqrt(v) + tau)
     return x
+
+
+def focus(P):  # Ying et al., Algorithm 1, with our rates: their x -= lr y is eta_g = N / K
+    x, h = P.x0.copy(), [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        eta = P.eta_l(t)
+        for i in S:
+            x_i, y_i, previous = x.copy(), P.zeros(), h[i]
+            for k in range(P.K):
+                g = P.g(i, x_i, t, k)
+                y_i, previous = y_i + g - previous, g
+                x_i = x_i - eta * y_i
+            h[i] = previous
+        x = x - P.eta_g * eta * P.K / P.N * sum(h)
+    return x
+
+
+def fedprox(P, mu=0.7):  # Li et al., Algorithm 2, each client with K gradient steps on its local loss
+    x = P.x0.copy()
+    for t, S in enumerate(P.sets):
+        models = []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) * (P.g(i, x_i, t, k) + mu * (x_i - x))
+            models.append(x_i)
+        if models:
+            x = x + P.eta_g * (np.mean(models, axis=0) - x)
+    return x
+
+
+def feddyn(P, alpha=0.6):  # Acar et al., Algorithm 1
+    x, h = P.x0.copy(), P.zeros()
+    lambdas = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        models = []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) * (P.g(i, x_i, t, k) - lambdas[i] + alpha * (x_i - x))
+            lambdas[i] = lambdas[i] - alpha * (x_i - x)
+            models.append(x_i)
+        h = h - alpha / P.N * sum(x_i - x for x_i in models)
+        x = np.mean(models, axis=0) - h / alpha
+    return x

@@ -45,6 +45,9 @@ def test_list_counts_from_messages(fedsum):
         "FedVARP": (1, 1),
         "FedAU": (1, 1),
         "FedAWE": (1, 1),
+        "FOCUS": (1, 1),
+        "FedDyn": (1, 1),
+        "FedProx": (1, 1),
         "FedStale": (1, 1),
         "KnownFedAvg": (1, 1),
         "FedAvgM": (1, 1),
@@ -178,7 +181,7 @@ def test_the_installed_command_runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout)) == 21
+    assert len(json.loads(done.stdout)) == 24
 
 
 def test_version_help_and_completion(fedsum):

@@ -13,6 +13,7 @@ from wire import over_the_wire
 
 import fedsum
 from fedsum import (
+    FOCUS,
     MIFA,
     SCAFFOLD,
     SCAFFOLDM,
@@ -27,7 +28,9 @@ from fedsum import (
     FedAvgM,
     FedAWE,
     FedCM,
+    FedDyn,
     FedExP,
+    FedProx,
     FedStale,
     FedSUM,
     FedSUMB,
@@ -171,6 +174,17 @@ ROWS = [
         summable=False,
         fedavg_if_full="any K",
         invariant=lambda h: h.server["hbar"] - total(h.memory, "h") / N,
+    ),
+    Row(FOCUS(), literal_next.focus, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(FedProx(mu=0.7), literal_next.fedprox, (1, 1), "rests"),
+    Row(
+        FedDyn(alpha=0.6),
+        literal_next.feddyn,
+        (1, 1),
+        "rests",
+        fedavg_if_full="no",
+        invariant=lambda h: h.server["h"] - total(h.clients, "lambda") / N,
+        eta_g=1.0,
     ),
     Row(KnownFedAvg(p=0.4), literal_next.known_fedavg, (1, 1), "rests", fedavg_if_full="no"),
     Row(

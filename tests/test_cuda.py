@@ -6,7 +6,20 @@ import torch
 from torch import nn
 
 import fedsum
-from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
+from fedsum import (
+    FOCUS,
+    MIFA,
+    Explicit,
+    FedAvg,
+    FedAWE,
+    FedDyn,
+    FedProx,
+    FedSUM,
+    FedSUMCR,
+    Independent,
+    Uniform,
+    simulate,
+)
 from fedsum.algorithms import ALGORITHMS
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
@@ -93,9 +106,12 @@ def test_tf32_is_close_and_fp32_is_exact():
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_our_kernels_train_as_torch_does(task, with_our_kernels):
-    reference = run(task, FedSUM(), "loop", dtype=torch.float64).x.float()
-    x = run(nets.task(), FedSUM(), "batched", precision="tf32").x
+@pytest.mark.parametrize(
+    "algorithm", [FedSUM(), FOCUS(), FedProx(mu=0.5), FedDyn(alpha=0.5)], ids=lambda algorithm: algorithm.name
+)
+def test_our_kernels_train_as_torch_does(algorithm, task, with_our_kernels):
+    reference = run(task, algorithm, "loop", dtype=torch.float64).x.float()
+    x = run(nets.task(), algorithm, "batched", precision="tf32").x
     assert with_our_kernels()
     # Factors have ten bits, and max pools may choose the other of two nearly equal pixels.
     assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2

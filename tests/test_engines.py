@@ -157,9 +157,8 @@ def test_clients_have_masks_of_their_own(engine):
 def graph_engine(monkeypatch):
     """CUDA's engine on a CPU: steps are computed where a graph would be replayed, and nothing is compiled."""
 
-    def captured(steps, buffers, size, pool):
-        state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
-        return lambda: buffers.total[:size].copy_(steps(*state, buffers.batches[:, :size]))
+    def captured(steps, views, pool):
+        return lambda: views.total.copy_(steps(*views.state, views.batches, *views.scalars))
 
     monkeypatch.setattr(graphs, "_captured", captured)
     monkeypatch.setattr(torch, "compile", lambda call, **options: call)

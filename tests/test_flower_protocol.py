@@ -411,7 +411,7 @@ def test_an_algorithm_may_refuse_a_deployment(tmp_path):
 
 def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
     sums = {name for name, cls in ALGORITHMS.items() if telescopes(cls())}
-    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "MIFA", "FedVARP"}
+    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "MIFA", "FedVARP", "FOCUS"}
     with pytest.raises(InputError, match="on_loss = 'table': FedAWE"):
         Direct(tmp_path, FedAWE(), on_loss="table")
 

@@ -2,6 +2,7 @@
 
 from . import tasks, theory
 from .algorithms import (
+    FOCUS,
     MIFA,
     SCAFFOLD,
     SCAFFOLDM,
@@ -18,7 +19,9 @@ from .algorithms import (
     FedAvgM,
     FedAWE,
     FedCM,
+    FedDyn,
     FedExP,
+    FedProx,
     FedStale,
     FedSUM,
     FedSUMB,
@@ -63,6 +66,7 @@ from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDo
 from .version import __version__
 
 __all__ = [
+    "FOCUS",
     "MIFA",
     "SCAFFOLD",
     "SCAFFOLDM",
@@ -84,7 +88,9 @@ __all__ = [
     "FedAvg",
     "FedAvgM",
     "FedCM",
+    "FedDyn",
     "FedExP",
+    "FedProx",
     "FedSUM",
     "FedSUMB",
     "FedSUMCR",

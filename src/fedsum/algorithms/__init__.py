@@ -11,13 +11,16 @@ from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedawe import FedAWE
 from .fedcm import FedCM
+from .feddyn import FedDyn
 from .fedexp import FedExP
+from .fedprox import FedProx
 from .fedstale import FedStale
 from .fedsum import FedSUM
 from .fedsum_b import FedSUMB
 from .fedsum_cr import FedSUMCR
 from .fedvarp import FedVARP
 from .fedyogi import FedYogi
+from .focus import FOCUS
 from .known_fedavg import KnownFedAvg
 from .message_sizes import Card, Traffic, card, count
 from .mifa import MIFA
@@ -38,6 +41,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         FedVARP,
         FedAU,
         FedAWE,
+        FOCUS,
+        FedDyn,
+        FedProx,
         FedStale,
         KnownFedAvg,
         FedAvgM,
@@ -55,6 +61,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "FOCUS",
     "MIFA",
     "OPTIMISERS",
     "SCAFFOLD",
@@ -73,7 +80,9 @@ __all__ = [
     "FedAvg",
     "FedAvgM",
     "FedCM",
+    "FedDyn",
     "FedExP",
+    "FedProx",
     "FedSUM",
     "FedSUMB",
     "FedSUMCR",

@@ -44,11 +44,23 @@ class Round:
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """How a client runs its K steps: x_0 = start, x_{k+1} = x_k - step * (g(x_k) + correction)."""
+    """How a client runs its K steps, and what they sum up to.
+
+        x_0 = start;   x_{k+1} = x_k - step * (g_k + correction + pull * (x_k - start)),   g_k: the gradient at x_k
+        total = 0;     total <- decay * total + g_k;                                       G = total / K
+
+    With `decay` = 1, G is the mean gradient. With `decay` = 0, K G is the last gradient. With
+    `decay` = rho = 1 - step * pull, the displacement is start - x_K = step * (K G + r * correction), where
+    r = 1 + rho + ... + rho^(K-1): no two models are subtracted.
+    """
 
     start: Tensor
     step: float
     correction: Tensor | None = None
+    pull: float = 0.0
+    """the weight of a proximal term, which pulls x_k towards `start`"""
+    decay: float = 1.0
+    """the share of the sum of gradients that remains when the next gradient is added"""
 
 
 class Algorithm(ABC):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from .dropout import keyed_noise
 
 
 def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]) -> Tensor:
-    """One client's round of local work: K steps from `plan.start`, returning the mean raw gradient G.
+    """One client's round of local work: K steps from `plan.start`, returning G, the mean raw gradient if decay = 1.
 
     G is accumulated: the difference of two models would suffer from cancellation.
     """
@@ -21,10 +22,15 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
     for batch in batches:
         g = gradient(x, batch)
+        if plan.decay != 1:
+            total *= plan.decay
         total += g
         K += 1
         if plan.step:
-            x.sub_(g if plan.correction is None else g + plan.correction, alpha=plan.step)
+            change = g if plan.correction is None else g + plan.correction
+            if plan.pull:
+                change = change + plan.pull * (x - plan.start)
+            x.sub_(change, alpha=plan.step)
     return total.div_(K)
 
 
@@ -61,7 +67,8 @@ def own_plan(plan: LocalPlan, row: int) -> LocalPlan:
     def vector(vectors: Tensor) -> Tensor:
         return vectors if vectors.dim() == 1 else vectors[row]
 
-    return LocalPlan(vector(plan.start), plan.step, None if plan.correction is None else vector(plan.correction))
+    correction = None if plan.correction is None else vector(plan.correction)
+    return replace(plan, start=vector(plan.start), correction=correction)
 
 
 @contextmanager

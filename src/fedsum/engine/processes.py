@@ -142,7 +142,8 @@ class _Worker:
         if plan.correction is not None:
             self.correction.copy_(plan.correction)
         with suppress(BrokenPipeError):  # a worker that ended is reported by `answer`
-            self.connection.send((client, t, plan.step, plan.correction is not None, self.G_index))
+            scalars = {"step": plan.step, "pull": plan.pull, "decay": plan.decay}
+            self.connection.send((client, t, scalars, plan.correction is not None, self.G_index))
 
     def answer(self) -> Tensor:
         """Waits until the worker is done, and returns its G. The next client's G does not overwrite it."""

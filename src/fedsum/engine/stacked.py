@@ -1,6 +1,7 @@
 """A whole cohort as one computation: the clients' models are stacked, [C, d], and take every step together."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,23 +12,22 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .local_step import is_pulled, local_step
 
 _CHUNK = 32
 
 
 def cohort_steps(
     gradients: Callable[[Tensor, Tensor], Tensor],
-    start: Tensor,
-    step: float | Tensor,
-    correction: float | Tensor,
+    plan: LocalPlan,
     batches: Iterable[Tensor],
 ) -> Tensor:
     """The sum of the raw gradients over the steps, [C, d]; `gradients` takes stacked models and batches."""
-    x, total = start, torch.zeros_like(start)
+    x, total = plan.start, torch.zeros_like(plan.start)
+    correction = 0.0 if plan.correction is None else plan.correction
+    scalars = (plan.pull, plan.decay) if is_pulled(plan) else ()
     for batch in batches:
-        g = gradients(x, batch)
-        total = total + g
-        x = x - step * (g + correction)
+        x, total = local_step(x, total, gradients(x, batch), plan.start, correction, plan.step, *scalars)
     return total
 
 
@@ -45,10 +45,11 @@ class BatchedEngine:
             chunk_clients = clients[chunk]
             batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size).to(G.device)
             ids = torch.from_numpy(chunk_clients).to(G.device)
-            correction = 0.0 if plan.correction is None else rows(plan.correction, chunk)
+            correction = None if plan.correction is None else rows(plan.correction, chunk)
             start = rows(plan.start, chunk).expand(len(chunk_clients), -1)
+            chunk_plan = replace(plan, start=start, correction=correction)
             with keyed_noise(self.task, self.seed, t, first, G.device):
-                G[chunk] = cohort_steps(partial(self._gradients, ids), start, plan.step, correction, batches)
+                G[chunk] = cohort_steps(partial(self._gradients, ids), chunk_plan, batches)
         return G.div_(self.K)
 
     def _gradients(self, clients: Tensor, x: Tensor, batch: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .layers import Convolution, Layer
 
 Shape = tuple[int, ...]
-Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
 ClientEvaluation = Callable[[Tensor], tuple[dict[str, float], ClientScores]]
 _NamedModules = list[tuple[str, nn.Module]]
@@ -30,6 +28,17 @@ _IMAGES_SHARE = 0.05
 """share of the free memory for all images of a set in the kernels' layout"""
 _ACTIVATIONS = 4
 """activations that our kernels hold at a time, in sizes of the input"""
+
+
+class Steps(Protocol):
+    def __call__(
+        self, start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor, *scalars: Tensor
+    ) -> Tensor:
+        """The sum of the raw gradients over the steps, [C, d].
+
+        `scalars` are the plan's `pull` and `decay`. Without them, pull is 0 and decay is 1.
+        """
+        ...
 
 
 def steps(task: BaseTask) -> Steps | None:
@@ -51,7 +60,9 @@ def steps(task: BaseTask) -> Steps | None:
     samples = _samples(network, layers, cache_of(task))
 
     @torch.no_grad()
-    def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
+    def all_steps(
+        start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor, *scalars: Tensor
+    ) -> Tensor:
         d = start.shape[1]
         x, g = (start.new_empty(len(start), d + -d % _ALIGNMENT)[:, :d] for _ in range(2))
         x.copy_(start)
@@ -61,7 +72,7 @@ def steps(task: BaseTask) -> Steps | None:
             inputs, targets = samples(batch)
             outputs, saved = forward(layers, inputs, parameters)
             write_gradients(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
-            take_step(x, total, g, correction, step, scale)
+            take_step(x, total, g, start, correction, step, scale, *scalars)
         return total
 
     return all_steps
