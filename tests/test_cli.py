@@ -60,6 +60,7 @@ def test_list_counts_from_messages(fedsum):
         "AmplifiedFedAvg": (1, 1),
         "AmplifiedSCAFFOLD": (2, 2),
         "ServerOpt": (1, 1),
+        "Compressed": (2, 1),
     }
     assert cards["FedSUMCR"]["client_state"] == ["h", "z", "(E)"]
     assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU", "FedStale"}
@@ -181,7 +182,7 @@ def test_the_installed_command_runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout)) == 24
+    assert len(json.loads(done.stdout)) == 25
 
 
 def test_version_help_and_completion(fedsum):

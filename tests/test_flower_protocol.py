@@ -19,16 +19,20 @@ from hypothesis.stateful import (
 from problems import Shifted, decaying, noisy, third_empty
 
 from fedsum import (
+    FOCUS,
     SCAFFOLD,
     SCAFFOLDM,
     Adam,
+    Compressed,
     FedAvg,
     FedAWE,
     FedSUM,
     FedSUMB,
     FedSUMCR,
     InputError,
+    Int8,
     KnownFedAvg,
+    RandomK,
     ServerOpt,
     simulate,
 )
@@ -266,6 +270,7 @@ class Direct:
 
 
 OPTIONS = [FedAWE(clip=0.5), KnownFedAvg(p=np.linspace(0.2, 0.8, 7)), ServerOpt(FedSUM(), Adam(0.01))]
+OPTIONS += [Compressed(FOCUS(), RandomK(0.5)), Compressed(FedSUMCR(), Int8(), beta=0.5)]
 
 
 @pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + OPTIONS, ids=repr)

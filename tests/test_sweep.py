@@ -552,6 +552,7 @@ def test_tables_and_objects_are_the_same(tmp_path):
         assert all((again.active(1, t) == schedule.active(1, t)).all() for t in range(5))
     algorithms = [cls() for cls in fs.algorithms.ALGORITHMS.values()]
     algorithms += [fs.KnownFedAvg(p=[0.5] * 9), fs.ServerOpt(fs.FedAU(cutoff=3), fs.SGD(2.0, momentum=0.5))]
+    algorithms += [fs.Compressed(fs.SCAFFOLD(), fs.RandomK(0.1, unbiased=True), alpha=0.1)]
     for algorithm in algorithms:
         assert parse_algorithm(dump_algorithm(algorithm, 5)) == algorithm
     for table in ({"name": "digits", "clients": 9}, {"name": "quadratic", "n": 3, "d": 2}):

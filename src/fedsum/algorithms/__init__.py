@@ -4,6 +4,8 @@ from .amplified_fedavg import AmplifiedFedAvg
 from .amplified_scaffold import AmplifiedSCAFFOLD
 from .base import Algorithm, LocalPlan, Message, Round, State
 from .check import check, check_once
+from .compressed import Compressed
+from .compressors import COMPRESSORS, Compressor, Identity, Int8, RandomK, TopK
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
 from .fedau import FedAU
@@ -56,11 +58,13 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         AmplifiedFedAvg,
         AmplifiedSCAFFOLD,
         ServerOpt,
+        Compressed,
     )
 }
 
 __all__ = [
     "ALGORITHMS",
+    "COMPRESSORS",
     "FOCUS",
     "MIFA",
     "OPTIMISERS",
@@ -73,6 +77,8 @@ __all__ = [
     "AmplifiedFedAvg",
     "AmplifiedSCAFFOLD",
     "Card",
+    "Compressed",
+    "Compressor",
     "FedAU",
     "FedAWE",
     "FedAdagrad",
@@ -89,13 +95,17 @@ __all__ = [
     "FedStale",
     "FedVARP",
     "FedYogi",
+    "Identity",
+    "Int8",
     "KnownFedAvg",
     "LocalPlan",
     "Message",
+    "RandomK",
     "Round",
     "ServerOpt",
     "ServerOptimiser",
     "State",
+    "TopK",
     "Traffic",
     "Yogi",
     "card",

@@ -12,6 +12,7 @@ dicts of named tensors, so that they are serialised, checkpointed and counted wi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -77,6 +78,11 @@ class Algorithm(ABC):
     reads_movement: ClassVar[bool] = False
     """whether a function uses how far x moved since an earlier round; then no server optimiser may change its steps"""
 
+    changes: ClassVar[Mapping[str, str]] = {}
+    """uplinks that are the change of a client's vector, with the name of that vector; then the uplink may be lossy"""
+    lossy: ClassVar[bool] = False
+    """whether clients send a compressed change and add what was sent to their vector"""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "label" not in vars(cls):
@@ -97,6 +103,10 @@ class Algorithm(ABC):
         """The server's memory of a client that was never active."""
         return {}
 
+    def keyed(self, client: State, clients: Tensor, seed: int) -> State:
+        """`client` with keys for the random numbers of these clients, ids as a tensor; called before `plan`."""
+        return client
+
     def downlink(self, server: State, now: Round) -> Message:
         """The message to every active client at the start of the round."""
         return {"x": server["x"]}
@@ -108,6 +118,10 @@ class Algorithm(ABC):
     @abstractmethod
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         """The uplink message and the client's next state, given the mean gradient G of the K steps."""
+
+    def unpack(self, message: Message, x: Tensor) -> Message:
+        """The uplink as `digest` takes it, from the message that was sent; x has the length of the model."""
+        return message
 
     def identify(self, row: State, clients: Tensor) -> State:
         """`row` with the constants that the server knows of these clients, ids as a tensor; called before `digest`."""
@@ -131,7 +145,7 @@ class Algorithm(ABC):
 
     @property
     def summable(self) -> bool:
-        """Whether uplinks may be summed before they reach the server: true if `digest` is not overridden."""
+        """Whether (unpacked) uplinks may be summed on their way to the server: true if `digest` is not overridden."""
         return type(self).digest is Algorithm.digest
 
     @property

@@ -80,13 +80,16 @@ class _Check:
     def _play(self, cohort: list[int], now: Round) -> None:
         """One round, with every function called for the cohort and for each client."""
         client, row = _stacked(self.clients, cohort), _stacked(self.rows, cohort)
+        ids = torch.tensor(cohort, dtype=torch.int64)
+        client = self._compared("keyed", cohort, client, ids, 0)
         down, _ = self._called("downlink", self.server, now)
         plan = self._compared("plan", cohort, client, down, now)
         self._check_plan(plan, len(cohort))
         G = torch.randn(len(cohort), len(self.x0), dtype=torch.float64).to(self.x0)
-        row, _ = self._called("identify", row, torch.tensor(cohort, dtype=torch.int64))
-        uplink, reported = self._compared("report", cohort, client, down, plan, G, now)
+        row, _ = self._called("identify", row, ids)
+        message, reported = self._compared("report", cohort, client, down, plan, G, now)
         self._check_state("report", client, reported)
+        uplink, _ = self._called("unpack", message, self.x0)
         contribution, remembered = self._compared("digest", cohort, row, uplink, now)
         self._check_state("digest", row, remembered)
         total = {name: value.sum(0) for name, value in contribution.items()}

@@ -47,7 +47,7 @@ class Contributions:
         first = client not in state.last
         row = state.rows.get(client, self.algorithm.init_row(state.start))
         row = self.algorithm.identify(row, torch.tensor(client))
-        part, row = self.algorithm.digest(row, widened(uplink), now)
+        part, row = self.algorithm.digest(row, widened(self.algorithm.unpack(uplink, state.start)), now)
         if not self.telescopes:
             return Contribution(part, row, {}, None, norm(part), EXACT)
         if self.table:

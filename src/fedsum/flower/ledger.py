@@ -352,7 +352,7 @@ class Ledger:
     def _total(self, contributions: list[Message]) -> Message:
         if not contributions:
             x, now = self.state.start, self.record(self.state.first_round)
-            uplink = widened(example_uplink(self.algorithm, x, now))
+            uplink = widened(self.algorithm.unpack(example_uplink(self.algorithm, x, now), x))
             part, _ = self.algorithm.digest(self.algorithm.init_row(x), uplink, now)
             return {name: torch.zeros_like(value) for name, value in part.items()}
         names = contributions[0].keys()

@@ -1,4 +1,4 @@
-"""One round: gather -> downlink -> plan -> engine -> report -> digest -> merge -> farewell -> scatter."""
+"""One round: gather -> downlink -> plan -> engine -> report -> unpack -> digest -> merge -> farewell -> scatter."""
 
 import torch
 from torch import Tensor
@@ -16,21 +16,24 @@ def play_round(
     upcoming: Ids | None,
     now: Round,
     engine: Engine,
+    seed: int,
 ) -> Traffic:
     """One round with the cohort stacked: updates the server state and the banks, and returns the traffic.
 
     `upcoming` are the next round's clients, whose states may be fetched while the device computes this round.
     """
     clients, memory = state.clients, state.memory
-    client, row = clients.gather(active), memory.gather(active)
+    client, row, ids = clients.gather(active), memory.gather(active), torch.from_numpy(active)
+    client = algorithm.keyed(client, ids, seed)
     down = algorithm.downlink(state.server, now)
     plan = algorithm.plan(client, down, now)
     G: Tensor = engine(plan, active, now.t)
     if upcoming is not None:
         clients.expect(upcoming)
         memory.expect(upcoming)
-    uplink, client = algorithm.report(client, down, plan, G, now)
-    row = algorithm.identify(row, torch.from_numpy(active))
+    message, client = algorithm.report(client, down, plan, G, now)
+    uplink = algorithm.unpack(message, state.server["x"])
+    row = algorithm.identify(row, ids)
     contribution, row = algorithm.digest(row, uplink, now)
     total = {name: value.sum(0) for name, value in contribution.items()}
     state.server = algorithm.merge(state.server, total, len(active), now)
@@ -38,4 +41,4 @@ def play_round(
     client = algorithm.receive(client, farewell, now)
     clients.scatter(active, client)
     memory.scatter(active, row)
-    return (count(down) + count(farewell)) * len(active) + count(uplink, stacked=True)
+    return (count(down) + count(farewell)) * len(active) + count(message, stacked=True)

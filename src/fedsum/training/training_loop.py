@@ -121,7 +121,7 @@ class _Loop:
             while upcoming is not None and diverged is None and not stopped:
                 active, now = upcoming, options.record(state.done, task.n)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
-                state.sent += play_round(algorithm, state, active, upcoming, now, engine)
+                state.sent += play_round(algorithm, state, active, upcoming, now, engine, options.seed)
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
