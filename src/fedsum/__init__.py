@@ -68,7 +68,20 @@ from .runs import Run, TensorBoard, pack, read_runs
 from .simulate import simulate
 from .spec import RunSpec
 from .tasks import Metric
-from .training import History, InverseSqrt, Observer, Options, PerRound, RoundDone, StopWhen, Training
+from .training import (
+    Constant,
+    Cosine,
+    Exponential,
+    History,
+    InverseSqrt,
+    Observer,
+    Options,
+    PerRound,
+    RoundDone,
+    Step,
+    StopWhen,
+    Training,
+)
 from .version import __version__
 
 __all__ = [
@@ -85,10 +98,13 @@ __all__ = [
     "Biased",
     "Compressed",
     "Compressor",
+    "Constant",
+    "Cosine",
     "Cyclic",
     "DelayMeter",
     "Delays",
     "Explicit",
+    "Exponential",
     "FedAU",
     "FedAWE",
     "FedAdagrad",
@@ -133,6 +149,7 @@ __all__ = [
     "ServerOptimiser",
     "Sine",
     "State",
+    "Step",
     "StopWhen",
     "TensorBoard",
     "TopK",

@@ -36,8 +36,11 @@ def example_uplink(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
 def telescopes(algorithm: Algorithm) -> bool:
     """Whether a client's uplinks are changes whose sum depends on its last report only.
 
-    Probed: the contributions of two reports must sum to the contribution of the second report alone.
+    Probed: the contributions of two reports must sum to the contribution of the second report alone. A lossy uplink
+    never does so for all gradients.
     """
+    if algorithm.lossy:
+        return False
     first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
     both, alone = _sum_of_contributions(algorithm, [first, second]), _sum_of_contributions(algorithm, [second])
     return all(torch.equal(both[name], alone[name]) for name in both)

@@ -4,7 +4,17 @@ from .history import History
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .progress_bar import ProgressBar, shows_progress
-from .rates import InverseSqrt, PerRound, Rate, parse_rate, rate_values
+from .rates import (
+    Constant,
+    Cosine,
+    Exponential,
+    InverseSqrt,
+    PerRound,
+    Rate,
+    Step,
+    parse_rate,
+    rate_values,
+)
 from .round import play_round
 from .state import RunState
 from .stopping import StopWhen
@@ -14,6 +24,9 @@ __all__ = [
     "OPTIONS",
     "RESULT_NEUTRAL",
     "Callback",
+    "Constant",
+    "Cosine",
+    "Exponential",
     "History",
     "InverseSqrt",
     "Observer",
@@ -23,6 +36,7 @@ __all__ = [
     "Rate",
     "RoundDone",
     "RunState",
+    "Step",
     "StopWhen",
     "Training",
     "parse_rate",
