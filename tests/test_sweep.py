@@ -291,7 +291,7 @@ def test_include_and_set(tmp_path):
     assert table["task"] == {"name": "quadratic", "n": 8, "d": 9, "noise": 0.1}
     assert table["schedule"] == {"name": "uniform", "size": 2}
     assert table["algorithm"] == "FedAvg"
-    assert RunSpec.parse(table).options.record(0, 8).eta_l == 0.5
+    assert RunSpec.parse(table).options.record(0, 8, 1).eta_l == 0.5
     other = written(tmp_path / "other.toml", 'include = ["base.toml"]\ntask = {name = "digits"}\n')
     assert read_settings(other)["task"] == {"name": "digits"}  # another task replaces the included table
     written(tmp_path / "loop.toml", 'include = "loop.toml"')

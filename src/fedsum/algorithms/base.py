@@ -30,8 +30,8 @@ class Round:
     """the round, counted from 0"""
     N: int
     """clients in the federation, active or not"""
-    K: int
-    """local steps"""
+    K: float
+    """local steps; if clients take different numbers of steps, their mean over all clients"""
     eta_l: float
     """local learning rate of this round"""
     eta_g: float
@@ -82,6 +82,10 @@ class Algorithm(ABC):
     """uplinks that are the change of a client's vector, with the name of that vector; then the uplink may be lossy"""
     lossy: ClassVar[bool] = False
     """whether clients send a compressed change and add what was sent to their vector"""
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "means"
+    """what clients with different numbers of steps K_i contribute: mean gradients G_i, as if all had taken K steps, or
+    displacements, K_i/K G_i (the engine's G is then the sum of the gradients / K); or such runs are refused"""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class FedDyn(Algorithm):
     tensor([3.0000])
     """
 
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "refused"
+
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
@@ -51,7 +54,7 @@ class FedDyn(Algorithm):
         return LocalPlan(start=down["x"], step=now.eta_l, correction=-client["lambda"], pull=self.alpha, decay=rho)
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
-        r = sum(plan.decay**k for k in range(now.K))
+        r = sum(plan.decay**k for k in range(round(now.K)))
         D = now.eta_l * (now.K * G - r * client["lambda"])
         return {"D": D}, {"lambda": client["lambda"] + self.alpha * D}
 

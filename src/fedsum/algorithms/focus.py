@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class FOCUS(Algorithm):
     tensor([3.0000])
     """
 
+    # So that K G is the last gradient for a client with any number of steps.
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
     changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
 
     def init_server(self, x0: Tensor, first: Round) -> State:

@@ -25,6 +25,7 @@ class Wrapper(Algorithm):
             reads_movement=inner.reads_movement,
             changes=inner.changes,
             lossy=inner.lossy,
+            unequal_steps=inner.unequal_steps,
         )
 
     def check(self, first: Round) -> None:

@@ -11,6 +11,7 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .step_counts import StepCounts, steps_of
 
 
 def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]) -> Tensor:
@@ -44,7 +45,7 @@ def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: i
 class LoopEngine:
     """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
@@ -52,9 +53,8 @@ class LoopEngine:
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         with one_thread():
             for row, client in enumerate(clients.tolist()):
-                G[row] = client_work(
-                    self.task, own_plan(plan, row), client, t, seed=self.seed, K=self.K, batch_size=self.batch_size
-                )
+                K, own = steps_of(self.K, client), own_plan(plan, row)
+                G[row] = client_work(self.task, own, client, t, seed=self.seed, K=K, batch_size=self.batch_size)
         return G
 
     def close(self) -> None:

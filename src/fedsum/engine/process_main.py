@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..algorithms import LocalPlan
 from .loop import client_work
+from .step_counts import steps_of
 
 Job = tuple[int, int, dict[str, float], bool, int]
 """client, round, the plan's scalars, whether there is a correction, and the index of the G to write"""
@@ -33,7 +34,8 @@ def main(descriptor: int) -> None:
         client, t, scalars, corrected, index = jobs.get()
         try:
             plan = LocalPlan(start, correction=correction if corrected else None, **scalars)
-            options = {name: settings[name] for name in ("seed", "K", "batch_size")}
+            options = {"seed": settings["seed"], "batch_size": settings["batch_size"]}
+            options["K"] = steps_of(settings["K"], client)
             G[index].copy_(client_work(settings["task"], plan, client, t, **options))
             connection.send(None)
         except Exception:

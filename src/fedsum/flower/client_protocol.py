@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, Message, State
-from ..engine import client_work
+from ..engine import client_work, regularised
 from ..tasks import BaseTask
 from .precision import narrowed, widened
 from .probes import stateful, telescopes, totals_are_gradients
@@ -65,7 +65,8 @@ def _compute(state: State, order: Order, algorithm: Algorithm, task: BaseTask) -
     dtype, seed, batch_size = getattr(torch, order.terms.dtype), order.terms.seed, order.terms.batch_size
     state = algorithm.keyed(state, torch.tensor(step_id.client), seed)
     plan = algorithm.plan(narrowed(state, dtype), down, now)
-    G = client_work(task, plan, step_id.client, step_id.t, seed=seed, K=now.K, batch_size=batch_size)
+    task = regularised(task, order.terms.clip_norm or None, order.terms.weight_decay)
+    G = client_work(task, plan, step_id.client, step_id.t, seed=seed, K=round(now.K), batch_size=batch_size)
     G = _clipped(G, order.terms.clip)
     if algorithm.lossy:  # adds what it sends to its state; in float64, so that rounding errors do not add up
         state = widened(state)

@@ -1,6 +1,7 @@
 """The training core: options, state, one round, the loop over rounds, observers, history. It writes no files."""
 
 from .history import History
+from .local_steps import mean_steps, step_counts
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
 from .progress_bar import ProgressBar, shows_progress
@@ -39,10 +40,12 @@ __all__ = [
     "Step",
     "StopWhen",
     "Training",
+    "mean_steps",
     "parse_rate",
     "play_round",
     "rate_values",
     "refuse_mismatch",
     "shows_progress",
+    "step_counts",
     "train",
 ]

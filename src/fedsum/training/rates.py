@@ -191,7 +191,7 @@ def dump_rate(rate: Rate, rounds: int) -> Any:
     cls: type[Any] = type(rate)
     if cls in RATES.values():
         values = {field.name: getattr(rate, field.name) for field in fields(cls)}
-        if not values["warmup"]:
+        if values.get("warmup") == 0:
             del values["warmup"]  # settings without a warm-up look as in earlier versions
         return {"name": cls.__name__, **values}
     return plain(rate, rounds)

@@ -1,6 +1,8 @@
 """One round: gather -> downlink -> plan -> engine -> report -> unpack -> digest -> merge -> farewell -> scatter."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..algorithms import Algorithm, Round, Traffic, count
@@ -17,10 +19,12 @@ def play_round(
     now: Round,
     engine: Engine,
     seed: int,
+    shares: NDArray[np.float64] | None = None,
 ) -> Traffic:
     """One round with the cohort stacked: updates the server state and the banks, and returns the traffic.
 
-    `upcoming` are the next round's clients, whose states may be fetched while the device computes this round.
+    `upcoming` are the next round's clients, whose states may be fetched while the device computes this round. `shares`
+    are K_i/K of all clients, for an algorithm that adds up displacements of clients with different numbers of steps.
     """
     clients, memory = state.clients, state.memory
     client, row, ids = clients.gather(active), memory.gather(active), torch.from_numpy(active)
@@ -28,6 +32,8 @@ def play_round(
     down = algorithm.downlink(state.server, now)
     plan = algorithm.plan(client, down, now)
     G: Tensor = engine(plan, active, now.t)
+    if shares is not None:
+        G = G * torch.from_numpy(shares[active]).to(G)[:, None]
     if upcoming is not None:
         clients.expect(upcoming)
         memory.expect(upcoming)

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from ...base.checks import InputError
 from ...tasks import Augment, BaseTask, ClientScores, Network, Outputs, Standardize, network_of
 from ..cache import TaskCache, cache_of
+from ..local_step import FinishedSums
+from ..regularised import Regularised
 
 if TYPE_CHECKING:
     from .conv_pool import PaddedImages
@@ -32,11 +34,19 @@ _ACTIVATIONS = 4
 
 class Steps(Protocol):
     def __call__(
-        self, start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor, *scalars: Tensor
+        self,
+        start: Tensor,
+        correction: Tensor,
+        step: Tensor,
+        clients: Tensor,
+        batches: Tensor,
+        *scalars: Tensor,
+        counts: Tensor | None = None,
     ) -> Tensor:
         """The sum of the raw gradients over the steps, [C, d].
 
-        `scalars` are the plan's `pull` and `decay`. Without them, pull is 0 and decay is 1.
+        `scalars` are the plan's `pull` and `decay`. Without them, pull is 0 and decay is 1. `counts` are the clients'
+        own numbers of steps; default: one per batch.
         """
         ...
 
@@ -46,7 +56,9 @@ def steps(task: BaseTask) -> Steps | None:
 
     Steps are captured in a graph and must not copy from the host, which a user's loss or preparation may do.
     """
-    network = network_of(task)
+    extra = task if isinstance(task, Regularised) else None
+    plain = task if extra is None else extra.task
+    network = network_of(plain)
     if network is None or network.training is None:
         return None
     if not kernels_allowed(network.device, network.dtype) or not _trains_plainly(network):
@@ -57,23 +69,35 @@ def steps(task: BaseTask) -> Steps | None:
         return None
     from .layers import cross_entropy_gradient, forward, take_step, write_gradients
 
-    samples = _samples(network, layers, cache_of(task))
+    samples = _samples(network, layers, cache_of(plain))
 
     @torch.no_grad()
     def all_steps(
-        start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor, *scalars: Tensor
+        start: Tensor,
+        correction: Tensor,
+        step: Tensor,
+        clients: Tensor,
+        batches: Tensor,
+        *scalars: Tensor,
+        counts: Tensor | None = None,
     ) -> Tensor:
         d = start.shape[1]
         x, g = (start.new_empty(len(start), d + -d % _ALIGNMENT)[:, :d] for _ in range(2))
         x.copy_(start)
         total, scale = torch.zeros_like(start), None if network.scale is None else network.scale[clients]
-        parameters, gradients = network.parameters(x), network.parameters(g)
+        parameters, gradients, finished = network.parameters(x), network.parameters(g), FinishedSums(counts)
         for batch in batches:
             inputs, targets = samples(batch)
             outputs, saved = forward(layers, inputs, parameters)
             write_gradients(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
-            take_step(x, total, g, start, correction, step, scale, *scalars)
-        return total
+            if extra is None:
+                take_step(x, total, g, start, correction, step, scale, *scalars)
+            else:
+                scaled = g if scale is None else g * scale[:, None]
+                g.copy_(extra.regularise(scaled, x))
+                take_step(x, total, g, start, correction, step, None, *scalars)
+            finished.step_done(total)
+        return finished.sums(total)
 
     return all_steps
 
