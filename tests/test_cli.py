@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsum import theory
+
 PNG = b"\x89PNG"
 
 
@@ -77,6 +79,9 @@ def test_delays_of_every_pattern(fedsum, tmp_path, pattern):
     found = json.loads(out)
     assert (found["clients"], found["rounds"]) == (30, 60)
     assert 0 < found["tau_avg"] <= found["tau_max"] <= found["tau_max_bound"]
+    constants = {"L": 1.0, "N": 30, "K": 10, "T": 60, "tau_max": found["tau_max"], "tau_avg": found["tau_avg"]}
+    assert found["best_eta_l"] == theory.best_rates(eta_g=1.0, sigma=1.0, Delta_f=1.0, **constants).eta_l
+    assert 0 < found["best_eta_l"] <= found["largest_eta_l"]
     assert found["eta_g"] == pytest.approx(found["tau_max"] ** -0.5)
     assert (tmp_path / "fedsum-delays.png").read_bytes()[:4] == PNG
 

@@ -9,6 +9,7 @@ import fedsum
 from fedsum import (
     FOCUS,
     MIFA,
+    Compressed,
     Explicit,
     FedAvg,
     FedAWE,
@@ -17,10 +18,14 @@ from fedsum import (
     FedSUM,
     FedSUMCR,
     Independent,
+    Int8,
+    RandomK,
+    TopK,
     Uniform,
     simulate,
 )
 from fedsum.algorithms import ALGORITHMS
+from fedsum.algorithms.keyed_uniform import keyed_uniform
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import OffloadedBlock
@@ -81,6 +86,43 @@ def test_masks_differ_by_client_and_round(precision):
     h = [first.clients[0]["h"], first.clients[1]["h"], second.clients[0]["h"]]
     for a, b in [(0, 1), (0, 2)]:
         assert (h[a] - h[b]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedSUM(), FOCUS(), FedProx(mu=0.5)], ids=lambda a: a.name)
+@pytest.mark.parametrize("extra", [{}, {"clip_norm": 0.3, "weight_decay": 0.05}], ids=["plain", "regularised"])
+def test_epochs_clipping_and_weight_decay(algorithm, extra):
+    """Clients with different numbers of steps; the CPU's loop is the reference."""
+    options = OPTIONS | {"rounds": 5, "local_steps": None, "local_epochs": 1, "batch_size": 4, "dtype": torch.float64}
+    schedule = Uniform(nets.N, 4)
+    loop = simulate(nets.task(), algorithm, schedule, engine="loop", device="cpu", **(options | extra)).x
+    batched = run(nets.task(), algorithm, "batched", schedule=schedule, **(options | extra)).x.cpu()
+    assert (batched - loop).norm() <= 1e-10 * loop.norm()
+
+
+@pytest.mark.parametrize("extra", [{"local_steps": None, "local_epochs": 1}, {"clip_norm": 0.3, "weight_decay": 0.05}])
+def test_our_kernels_count_clip_and_decay(extra, task, with_our_kernels):
+    options = {"batch_size": 4, "rounds": 5} | extra
+    reference = run(task, FedSUM(), "loop", dtype=torch.float64, **options).x.float()
+    x = run(nets.task(), FedSUM(), "batched", precision="tf32", **options).x
+    assert with_our_kernels()
+    assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
+
+
+@pytest.mark.parametrize("compressor", [TopK(0.1), RandomK(0.1), Int8()], ids=repr)
+def test_compressed_uplinks_are_those_of_the_cpu(compressor, task):
+    algorithm = Compressed(FedSUM(), compressor)
+    options = OPTIONS | {"dtype": torch.float64}
+    on_cpu = simulate(task, algorithm, Independent(nets.N, 0.25), engine="loop", device="cpu", **options)
+    on_cuda = run(task, algorithm, "batched", dtype=torch.float64)
+    assert (on_cuda.x.cpu() - on_cpu.x).norm() <= 1e-10 * on_cpu.x.norm()
+    assert on_cuda.rows[-1]["bytes"] == on_cpu.rows[-1]["bytes"]
+    twice = [run(task, algorithm, "batched", deterministic=True, schedule=FOUR).x for _ in range(2)]
+    assert torch.equal(*twice)
+
+
+def test_keyed_numbers_are_those_of_the_cpu():
+    keys = torch.tensor([3, -5, 2**62])
+    assert torch.equal(keyed_uniform(keys.cuda(), 7, 1000).cpu(), keyed_uniform(keys, 7, 1000))
 
 
 def test_dropout_leaves_the_users_generator_alone():

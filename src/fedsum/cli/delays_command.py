@@ -115,6 +115,7 @@ def delays(
         f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
         f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
+    table.add_row("best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, the smallest bound of the descent lemma")
     table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     if advice:
