@@ -1,10 +1,12 @@
 """Literal transcriptions of every algorithm in NumPy, line by line as its paper prints it.
 
-They share no code with the package. Models are subtracted as in the paper, memories are summed again in each round, and
-counters of absent clients are updated one by one.
+They share no code with the package but the keys of random numbers. Models are subtracted as in the paper, memories are
+summed again in each round, and counters of absent clients are updated one by one.
 """
 
 import numpy as np
+
+from fedsum.base.keyed import Purpose, torch_seed
 
 
 class Problem:
@@ -15,6 +17,7 @@ class Problem:
         self.x0 = task.init(seed).numpy().copy()
         self.N, self.K, self.eta_l, self.eta_g, self.sets = task.n, K, eta_l, eta_g, sets
         self._noise = lambda t, i: task.batches(seed, t, i, K, 1).numpy()
+        self.key = lambda i: torch_seed(seed, Purpose.COMPRESSION, client=i)
 
     def g(self, i, x, t, k):
         return self.A[i] @ (x - self.c[i]) + self._noise(t, i)[k]

@@ -183,3 +183,118 @@ def fedsum_adam(P, lr=0.05, beta1=0.9, beta2=0.99, tau=1e-3):  # FedSUM proposes
         v = beta2 * v + (1 - beta2) * u**2
         x = x - lr * m / (np.sqrt(v) + tau)
     return x
+
+
+def focus(P):  # Ying et al., Algorithm 1, with our rates: their x -= lr y is eta_g = N / K
+    x, h = P.x0.copy(), [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        eta = P.eta_l(t)
+        for i in S:
+            x_i, y_i, previous = x.copy(), P.zeros(), h[i]
+            for k in range(P.K):
+                g = P.g(i, x_i, t, k)
+                y_i, previous = y_i + g - previous, g
+                x_i = x_i - eta * y_i
+            h[i] = previous
+        x = x - P.eta_g * eta * P.K / P.N * sum(h)
+    return x
+
+
+def fedprox(P, mu=0.7):  # Li et al., Algorithm 2, each client with K gradient steps on its local loss
+    x = P.x0.copy()
+    for t, S in enumerate(P.sets):
+        models = []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) * (P.g(i, x_i, t, k) + mu * (x_i - x))
+            models.append(x_i)
+        if models:
+            x = x + P.eta_g * (np.mean(models, axis=0) - x)
+    return x
+
+
+def feddyn(P, alpha=0.6):  # Acar et al., Algorithm 1
+    x, h = P.x0.copy(), P.zeros()
+    lambdas = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        models = []
+        for i in S:
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) * (P.g(i, x_i, t, k) - lambdas[i] + alpha * (x_i - x))
+            lambdas[i] = lambdas[i] - alpha * (x_i - x)
+            models.append(x_i)
+        h = h - alpha / P.N * sum(x_i - x for x_i in models)
+        x = np.mean(models, axis=0) - h / alpha
+    return x
+
+
+def top_half(v, *_):
+    """The larger half of the coordinates by absolute value."""
+    sent = np.zeros_like(v)
+    largest = np.argsort(-np.abs(v))[: (len(v) + 1) // 2]
+    sent[largest] = v[largest]
+    return sent
+
+
+def splitmix(key, t, d):
+    """Steele et al., 2014: the generator's output, with the round's output as the seed of a stream of d numbers."""
+
+    def output(state):
+        z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    seed = output((key + (t + 1) * 0x9E3779B97F4A7C15) % 2**64)
+    return np.array([(output((seed + n * 0x9E3779B97F4A7C15) % 2**64) >> 11) / 2**53 for n in range(1, d + 1)])
+
+
+def random_half(v, key, t):
+    sent = np.zeros_like(v)
+    drawn = np.argsort(-splitmix(key, t, len(v)))[: (len(v) + 1) // 2]
+    sent[drawn] = v[drawn]
+    return sent
+
+
+def eight_bits(v, key, t):
+    scale = np.abs(v).max() / 127
+    return np.clip(np.floor(v / scale + splitmix(key, t, len(v))), -127, 127) * scale
+
+
+def compressed_scaffold(P, C, alpha=1.0, beta=1.0):  # Huang et al.: SCALLION (alpha) and SCAFCOM (beta)
+    x = P.x0.copy()
+    c_i, v_i = ([P.zeros() for _ in range(P.N)] for _ in range(2))
+    for t, S in enumerate(P.sets):
+        if not len(S):
+            continue
+        c, deltas = np.mean(c_i, axis=0), {}
+        for i in S:
+            x_i, gradients = x.copy(), []
+            for k in range(P.K):
+                gradients.append(P.g(i, x_i, t, k))
+                x_i = x_i - P.eta_l(t) * (gradients[-1] - c_i[i] + c)
+            v_i[i] = (1 - beta) * v_i[i] + beta * np.mean(gradients, axis=0)
+            deltas[i] = C(alpha * (v_i[i] - c_i[i]), P.key(i), t)
+        for i in S:
+            c_i[i] = c_i[i] + deltas[i]
+        x = x - P.eta_g * P.eta_l(t) * P.K * (np.mean(list(deltas.values()), axis=0) + c)
+    return x
+
+
+def compressed_fedsum(P, C):  # FedSUM, whose clients and server both add what was sent
+    x = P.x0.copy()
+    h = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        eta, y, deltas = P.eta_l(t), sum(h), {}
+        for i in S:
+            x_i, y_i = x.copy(), y - h[i]
+            for k in range(P.K):
+                x_i = x_i - eta / P.N * (P.g(i, x_i, t, k) + y_i)
+            deltas[i] = C(P.N * (x - x_i) / (eta * P.K) - y_i - h[i], P.key(i), t)
+        for i in S:
+            h[i] = h[i] + deltas[i]
+        x = x - P.eta_g * eta * P.K / P.N * sum(h)
+    return x

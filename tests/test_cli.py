@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsum import theory
+
 PNG = b"\x89PNG"
 
 
@@ -45,6 +47,9 @@ def test_list_counts_from_messages(fedsum):
         "FedVARP": (1, 1),
         "FedAU": (1, 1),
         "FedAWE": (1, 1),
+        "FOCUS": (1, 1),
+        "FedDyn": (1, 1),
+        "FedProx": (1, 1),
         "FedStale": (1, 1),
         "KnownFedAvg": (1, 1),
         "FedAvgM": (1, 1),
@@ -57,6 +62,7 @@ def test_list_counts_from_messages(fedsum):
         "AmplifiedFedAvg": (1, 1),
         "AmplifiedSCAFFOLD": (2, 2),
         "ServerOpt": (1, 1),
+        "Compressed": (2, 1),
     }
     assert cards["FedSUMCR"]["client_state"] == ["h", "z", "(E)"]
     assert {name for name, card in cards.items() if not card["summable"]} == {"MIFA", "FedVARP", "FedAU", "FedStale"}
@@ -73,6 +79,9 @@ def test_delays_of_every_pattern(fedsum, tmp_path, pattern):
     found = json.loads(out)
     assert (found["clients"], found["rounds"]) == (30, 60)
     assert 0 < found["tau_avg"] <= found["tau_max"] <= found["tau_max_bound"]
+    constants = {"L": 1.0, "N": 30, "K": 10, "T": 60, "tau_max": found["tau_max"], "tau_avg": found["tau_avg"]}
+    assert found["best_eta_l"] == theory.best_rates(eta_g=1.0, sigma=1.0, Delta_f=1.0, **constants).eta_l
+    assert 0 < found["best_eta_l"] <= found["largest_eta_l"]
     assert found["eta_g"] == pytest.approx(found["tau_max"] ** -0.5)
     assert (tmp_path / "fedsum-delays.png").read_bytes()[:4] == PNG
 
@@ -178,7 +187,7 @@ def test_the_installed_command_runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout)) == 21
+    assert len(json.loads(done.stdout)) == 25
 
 
 def test_version_help_and_completion(fedsum):

@@ -13,12 +13,14 @@ from wire import over_the_wire
 
 import fedsum
 from fedsum import (
+    FOCUS,
     MIFA,
     SCAFFOLD,
     SCAFFOLDM,
     Adam,
     AmplifiedFedAvg,
     AmplifiedSCAFFOLD,
+    Compressed,
     Explicit,
     FedAdagrad,
     FedAdam,
@@ -27,15 +29,20 @@ from fedsum import (
     FedAvgM,
     FedAWE,
     FedCM,
+    FedDyn,
     FedExP,
+    FedProx,
     FedStale,
     FedSUM,
     FedSUMB,
     FedSUMCR,
     FedVARP,
     FedYogi,
+    Int8,
     KnownFedAvg,
+    RandomK,
     ServerOpt,
+    TopK,
     Uniform,
     simulate,
 )
@@ -66,6 +73,8 @@ class Row:
     scalars: int = 0
     """scalars down and up"""
     eta_g: float = 0.8
+    up_bytes: int | None = None
+    """bytes up if they are not those of the vectors and scalars"""
     clients: int | None = None
     """the number of clients that its options are for; None: any"""
 
@@ -172,6 +181,17 @@ ROWS = [
         fedavg_if_full="any K",
         invariant=lambda h: h.server["hbar"] - total(h.memory, "h") / N,
     ),
+    Row(FOCUS(), literal_next.focus, (1, 1), "steps", invariant=lambda h: h.server["y"] - total(h.clients, "h")),
+    Row(FedProx(mu=0.7), literal_next.fedprox, (1, 1), "rests"),
+    Row(
+        FedDyn(alpha=0.6),
+        literal_next.feddyn,
+        (1, 1),
+        "rests",
+        fedavg_if_full="no",
+        invariant=lambda h: h.server["h"] - total(h.clients, "lambda") / N,
+        eta_g=1.0,
+    ),
     Row(KnownFedAvg(p=0.4), literal_next.known_fedavg, (1, 1), "rests", fedavg_if_full="no"),
     Row(
         KnownFedAvg(p=PROBABILITIES),
@@ -189,6 +209,34 @@ ROWS = [
         "steps",
         fedavg_if_full="no",
         invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+    ),
+    *(
+        Row(
+            Compressed(FedSUM(), compressor),
+            lambda P, C=twin: literal_next.compressed_fedsum(P, C),
+            (2, 1),
+            "steps",
+            fedavg_if_full="no",
+            invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+            up_bytes=up_bytes,
+        )
+        for compressor, twin, up_bytes in (
+            (TopK(0.5), literal_next.top_half, 2 * 8 + 2 * 4),
+            (RandomK(0.5), literal_next.random_half, 2 * 8 + 2 * 4),
+            (Int8(), literal_next.eight_bits, D + 8),
+        )
+    ),
+    *(
+        Row(
+            Compressed(SCAFFOLD(), TopK(0.5), **options),
+            lambda P, options=options: literal_next.compressed_scaffold(P, literal_next.top_half, **options),
+            (2, 1),
+            "rests",
+            fedavg_if_full="no",
+            invariant=lambda h: h.server["c"] - total(h.clients, "c") / N,
+            up_bytes=2 * 8 + 2 * 4,
+        )
+        for options in ({"alpha": 0.4}, {"beta": 0.3})  # SCALLION, SCAFCOM
     ),
 ]
 
@@ -288,7 +336,8 @@ def test_messages_are_counted(row):
     replies = sum(map(len, sets))
     last = history.rows[-1]
     assert last["communication"] == (down + up) * replies
-    assert last["bytes"] == ((down + up) * D + row.scalars) * 8 * replies
+    up_bytes = up * D * 8 if row.up_bytes is None else row.up_bytes
+    assert last["bytes"] == ((down * D + row.scalars) * 8 + up_bytes) * replies
 
 
 @contract
@@ -336,7 +385,7 @@ def test_functions_leave_their_arguments_alone(row):
     down = algorithm.downlink(server, now)
     plan = algorithm.plan(client, down, now)
     uplink, _ = algorithm.report(client, down, plan, torch.randn(2, D, dtype=torch.float64), now)
-    contribution, _ = algorithm.digest(memory, uplink, now)
+    contribution, _ = algorithm.digest(memory, algorithm.unpack(uplink, x0), now)
     merged = algorithm.merge(server, {name: v.sum(0) for name, v in contribution.items()}, 2, now)
     algorithm.receive(client, algorithm.farewell(merged, now), now)
     for state, copy in zip(given, before, strict=True):

@@ -269,7 +269,8 @@ def test_the_networks_of_the_paper_are_known(make, as_on_cuda):
     assert found["train_loss"] != expected["train_loss"]
 
 
-def test_steps_move_by_gradient_and_correction(as_on_cuda):
+@pytest.mark.parametrize(("pull", "decay"), [(0.0, 1.0), (0.7, 0.4)], ids=["plain", "pulled"])
+def test_steps_move_by_gradient_correction_and_pull(pull, decay, as_on_cuda):
     task = task_of(lambda: nn.Sequential(*block(1, 4), *head(64)), weights=[0.2, 0.5, 0.3])
     start = torch.stack([task.init(seed) for seed in range(task.n)])
     correction = torch.randn(start.shape, generator=torch.Generator().manual_seed(0))
@@ -279,9 +280,11 @@ def test_steps_move_by_gradient_and_correction(as_on_cuda):
     before, x, expected = start.clone(), start, torch.zeros_like(start)
     for k in range(3):
         g = steps(x, *still, clients, batches[k : k + 1])
-        x, expected = x - 0.3 * (g + correction), expected + g
+        x, expected = x - 0.3 * (g + correction + pull * (x - before)), decay * expected + g
+    scalars = (torch.tensor(pull), torch.tensor(decay)) if pull else ()
+    total = steps(start, correction, step, clients, batches, *scalars)
     assert torch.equal(start, before)
-    assert torch.allclose(steps(start, correction, step, clients, batches), expected, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(total, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -6,8 +6,26 @@ import torch
 from torch import nn
 
 import fedsum
-from fedsum import MIFA, Explicit, FedAvg, FedAWE, FedSUM, FedSUMCR, Independent, Uniform, simulate
+from fedsum import (
+    FOCUS,
+    MIFA,
+    Compressed,
+    Explicit,
+    FedAvg,
+    FedAWE,
+    FedDyn,
+    FedProx,
+    FedSUM,
+    FedSUMCR,
+    Independent,
+    Int8,
+    RandomK,
+    TopK,
+    Uniform,
+    simulate,
+)
 from fedsum.algorithms import ALGORITHMS
+from fedsum.algorithms.keyed_uniform import keyed_uniform
 from fedsum.engine import kernels
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import OffloadedBlock
@@ -70,6 +88,43 @@ def test_masks_differ_by_client_and_round(precision):
         assert (h[a] - h[b]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedSUM(), FOCUS(), FedProx(mu=0.5)], ids=lambda a: a.name)
+@pytest.mark.parametrize("extra", [{}, {"clip_norm": 0.3, "weight_decay": 0.05}], ids=["plain", "regularised"])
+def test_epochs_clipping_and_weight_decay(algorithm, extra):
+    """Clients with different numbers of steps; the CPU's loop is the reference."""
+    options = OPTIONS | {"rounds": 5, "local_steps": None, "local_epochs": 1, "batch_size": 4, "dtype": torch.float64}
+    schedule = Uniform(nets.N, 4)
+    loop = simulate(nets.task(), algorithm, schedule, engine="loop", device="cpu", **(options | extra)).x
+    batched = run(nets.task(), algorithm, "batched", schedule=schedule, **(options | extra)).x.cpu()
+    assert (batched - loop).norm() <= 1e-10 * loop.norm()
+
+
+@pytest.mark.parametrize("extra", [{"local_steps": None, "local_epochs": 1}, {"clip_norm": 0.3, "weight_decay": 0.05}])
+def test_our_kernels_count_clip_and_decay(extra, task, with_our_kernels):
+    options = {"batch_size": 4, "rounds": 5} | extra
+    reference = run(task, FedSUM(), "loop", dtype=torch.float64, **options).x.float()
+    x = run(nets.task(), FedSUM(), "batched", precision="tf32", **options).x
+    assert with_our_kernels()
+    assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
+
+
+@pytest.mark.parametrize("compressor", [TopK(0.1), RandomK(0.1), Int8()], ids=repr)
+def test_compressed_uplinks_are_those_of_the_cpu(compressor, task):
+    algorithm = Compressed(FedSUM(), compressor)
+    options = OPTIONS | {"dtype": torch.float64}
+    on_cpu = simulate(task, algorithm, Independent(nets.N, 0.25), engine="loop", device="cpu", **options)
+    on_cuda = run(task, algorithm, "batched", dtype=torch.float64)
+    assert (on_cuda.x.cpu() - on_cpu.x).norm() <= 1e-10 * on_cpu.x.norm()
+    assert on_cuda.rows[-1]["bytes"] == on_cpu.rows[-1]["bytes"]
+    twice = [run(task, algorithm, "batched", deterministic=True, schedule=FOUR).x for _ in range(2)]
+    assert torch.equal(*twice)
+
+
+def test_keyed_numbers_are_those_of_the_cpu():
+    keys = torch.tensor([3, -5, 2**62])
+    assert torch.equal(keyed_uniform(keys.cuda(), 7, 1000).cpu(), keyed_uniform(keys, 7, 1000))
+
+
 def test_dropout_leaves_the_users_generator_alone():
     torch.cuda.manual_seed(9)
     before = torch.cuda.get_rng_state()
@@ -93,9 +148,12 @@ def test_tf32_is_close_and_fp32_is_exact():
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_our_kernels_train_as_torch_does(task, with_our_kernels):
-    reference = run(task, FedSUM(), "loop", dtype=torch.float64).x.float()
-    x = run(nets.task(), FedSUM(), "batched", precision="tf32").x
+@pytest.mark.parametrize(
+    "algorithm", [FedSUM(), FOCUS(), FedProx(mu=0.5), FedDyn(alpha=0.5)], ids=lambda algorithm: algorithm.name
+)
+def test_our_kernels_train_as_torch_does(algorithm, task, with_our_kernels):
+    reference = run(task, algorithm, "loop", dtype=torch.float64).x.float()
+    x = run(nets.task(), algorithm, "batched", precision="tf32").x
     assert with_our_kernels()
     # Factors have ten bits, and max pools may choose the other of two nearly equal pixels.
     assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2

@@ -157,9 +157,8 @@ def test_clients_have_masks_of_their_own(engine):
 def graph_engine(monkeypatch):
     """CUDA's engine on a CPU: steps are computed where a graph would be replayed, and nothing is compiled."""
 
-    def captured(steps, buffers, size, pool):
-        state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
-        return lambda: buffers.total[:size].copy_(steps(*state, buffers.batches[:, :size]))
+    def captured(steps, views, pool):
+        return lambda: views.total.copy_(steps(*views.state, views.batches, *views.scalars, counts=views.counts))
 
     monkeypatch.setattr(graphs, "_captured", captured)
     monkeypatch.setattr(torch, "compile", lambda call, **options: call)
@@ -213,7 +212,7 @@ def test_a_later_run_of_the_same_task_finds_its_graphs(graph_engine):
 
     def graphs_of_a_run(K):
         bound = fedsum.engine.bound_task(task, torch.device("cuda"), torch.float32)
-        return graphs.GraphEngine(bound, 0, K, 8)._graphs
+        return graphs.GraphEngine(bound, 0, K, 8)._graphs(K)
 
     one = graphs_of_a_run(K=3)
     assert graphs_of_a_run(K=3) is one

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from sweeps import TASK, configured, measured, write_run
 
 from fedsum import InputError
+from fedsum.algorithms import ALGORITHMS
 from fedsum.experiments import EXPERIMENTS, availability, drawing, experiment
 from fedsum.experiments.drawing import draw
 from fedsum.report import read_runs
@@ -31,12 +32,15 @@ def full(name):
         ("between", 12),
         ("bias", 6),
         ("cases", 15),
+        ("compression", 21),
         ("delays", 15),
         ("family", 81),
         ("grid", 12),
         ("heterogeneity", 3),
         ("kaiming", 72),
         ("markov", 15),
+        ("methods", 96),
+        ("methods-rates", 96),
         ("mistakes", 6),
         ("probability", 15),
         ("resnet", 8),
@@ -49,14 +53,14 @@ def test_how_many_runs(name, runs):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 16
+    assert len(EXPERIMENTS) == 19
 
 
 def test_the_papers_setting():
     run = next(run for run in full("algorithms") if run.name == "svhn,Sine,FedAWE,seed=0")
     options = run.spec.options
     assert (options.rounds, options.local_steps, options.batch_size, options.eta_g) == (2000, 10, 128, 1.0)
-    assert options.record(30, 100).eta_l == 0.005
+    assert options.record(30, 100, 10).eta_l == 0.005
     assert (run.table["task"]["clients"], run.table["task"]["alpha"]) == (100, 0.1)
     assert run.spec.schedule.make(100).describe().delta == pytest.approx(
         0.2 * (0.7 + 0.3 * math.sin(math.pi * 1.4)), 0.01
@@ -80,6 +84,17 @@ def test_runs_are_named_after_the_function_alone():
     ]
 
 
+def test_methods_has_the_algorithms_whose_rates_are_searched():
+    chosen, searched = (full(name) for name in ("methods", "methods-rates"))
+    labels = {run.spec.algorithm.label for run in chosen}
+    assert labels == {run.spec.algorithm.label for run in searched}
+    wrapped = {"ServerOpt", "Compressed"}
+    assert labels == {cls.label for name, cls in ALGORITHMS.items() if name not in wrapped} | {"FedSUM + Adam"}
+    assert all(run.spec.options.per_client for run in chosen)
+    names = [run.name for run in full("compression")][::3]
+    assert names[:2] == ["FedSUM,seed=0", "FedSUM-top-1-,seed=0"]
+
+
 def test_unknown_names():
     with pytest.raises(InputError, match="did you mean 'algorithms'"):
         experiment("algorithm")
@@ -87,7 +102,14 @@ def test_unknown_names():
         experiment("bias", "tiny")
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in ("heterogeneity", "sst2")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("compression", "methods-rates") else [])
+        for name in EXPERIMENTS
+        if name not in ("heterogeneity", "sst2")
+    ],
+)
 def test_every_figure_at_small_scale(name, fedsum, tmp_path):
     shorter = ("--rounds", 8, "--set", "eval_every=8", "--set", "eval_last=0") if name == "resnet" else ()
     code, _, error = fedsum("reproduce", name, "--scale", "small", "--folder", "runs", "--json", *shorter)

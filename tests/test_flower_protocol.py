@@ -19,16 +19,20 @@ from hypothesis.stateful import (
 from problems import Shifted, decaying, noisy, third_empty
 
 from fedsum import (
+    FOCUS,
     SCAFFOLD,
     SCAFFOLDM,
     Adam,
+    Compressed,
     FedAvg,
     FedAWE,
     FedSUM,
     FedSUMB,
     FedSUMCR,
     InputError,
+    Int8,
     KnownFedAvg,
+    RandomK,
     ServerOpt,
     simulate,
 )
@@ -266,6 +270,7 @@ class Direct:
 
 
 OPTIONS = [FedAWE(clip=0.5), KnownFedAvg(p=np.linspace(0.2, 0.8, 7)), ServerOpt(FedSUM(), Adam(0.01))]
+OPTIONS += [Compressed(FOCUS(), RandomK(0.5)), Compressed(FedSUMCR(), Int8(), beta=0.5)]
 
 
 @pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()] + OPTIONS, ids=repr)
@@ -411,7 +416,7 @@ def test_an_algorithm_may_refuse_a_deployment(tmp_path):
 
 def test_a_table_is_only_for_uplinks_that_sum_up(tmp_path):
     sums = {name for name, cls in ALGORITHMS.items() if telescopes(cls())}
-    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "MIFA", "FedVARP"}
+    assert sums == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "MIFA", "FedVARP", "FOCUS"}
     with pytest.raises(InputError, match="on_loss = 'table': FedAWE"):
         Direct(tmp_path, FedAWE(), on_loss="table")
 

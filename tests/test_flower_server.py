@@ -565,7 +565,9 @@ def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
 def test_the_template_names_every_setting():
     template = resources.files("fedsum.flower") / "template" / "pyproject.toml"
     config = tomllib.loads(template.read_text())["tool"]["flwr"]["app"]["config"]
-    assert {key.replace("-", "_") for key in config} == {*SETTINGS, "algorithm", "schedule"} - {"eval_last"}
+    assert {key.replace("-", "_") for key in config} == {*SETTINGS, "algorithm", "schedule"} - {
+        *("eval_last", "clip_norm", "weight_decay"),
+    }
     flat = {
         f"{key}.{name}": value
         for key, table in config.items()

@@ -6,6 +6,7 @@ import torch
 from problems import RATES, K, N, noisy, schedules
 
 from fedsum import (
+    FOCUS,
     SCAFFOLD,
     SCAFFOLDM,
     SGD,
@@ -22,9 +23,12 @@ from fedsum import (
     FedAvgM,
     FedAWE,
     FedCM,
+    FedDyn,
     FedExP,
+    FedProx,
     FedStale,
     FedSUM,
+    FedSUMB,
     FedSUMCR,
     FedYogi,
     InputError,
@@ -39,8 +43,14 @@ from fedsum.spec import parse_algorithm
 from fedsum.tasks import Quadratic
 
 
-def run(algorithm, schedule, *, rounds=30, eta_g=0.8):
-    options = {"rounds": rounds, "local_steps": K, "eta_l": RATES["decaying"], "seed": 2, "eval_every": rounds}
+def run(algorithm, schedule, *, rounds=30, eta_g=0.8, local_steps=K):
+    options = {
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "eta_l": RATES["decaying"],
+        "seed": 2,
+        "eval_every": rounds,
+    }
     return simulate(noisy(), algorithm, schedule, **options, eta_g=eta_g, dtype=torch.float64)
 
 
@@ -55,6 +65,7 @@ EQUAL = {
     "no momentum: SCAFFOLD": (SCAFFOLDM(beta=1.0), SCAFFOLD(), SCAFFOLDM(beta=0.9)),
     "no momentum: FedAvg": (FedCM(alpha=1.0), FedAvg(), FedCM(alpha=0.9)),
     "no server momentum: FedAvg": (FedAvgM(beta=0.0), FedAvg(), FedAvgM(beta=0.1)),
+    "no proximal term: FedAvg": (FedProx(mu=0.0), FedAvg(), FedProx(mu=0.1)),
     "no old gradients: FedAU": (FedStale(beta=0.0), FedAU(), FedStale(beta=0.1)),
 }
 
@@ -65,6 +76,15 @@ def test_limits_of_options(name, pattern):
     limit, plain, near = EQUAL[name]
     assert distance(limit, plain, pattern) < 1e-12
     assert distance(near, plain, pattern) > 1e-4
+
+
+def test_focus_with_one_local_step_is_fedsum_b():
+    for pattern in ("biased", "third_empty"):
+        schedule = schedules()[pattern]
+        for steps, equal in ((1, True), (2, False)):
+            focus, fedsum_b = (run(algorithm, schedule, local_steps=steps).x for algorithm in (FOCUS(), FedSUMB()))
+            difference = (focus - fedsum_b).abs().max()
+            assert difference < 1e-12 if equal else difference > 1e-4
 
 
 WRAPPED = {
@@ -87,7 +107,7 @@ def test_fedavg_with_an_optimiser_is_the_algorithm_of_that_name(cls, pattern):
 def test_an_optimiser_without_momentum_is_the_algorithm_itself():
     for cls in ALGORITHMS.values():
         if cls is not ServerOpt and not cls.reads_movement:
-            eta_g = 1.0 if cls is FedExP else 0.8
+            eta_g = 1.0 if cls in (FedExP, FedDyn) else 0.8
             assert distance(ServerOpt(cls(), SGD()), cls(), "third_empty", eta_g, eta_g) < 1e-12
             assert distance(ServerOpt(cls(), SGD(0.5)), cls(), "third_empty", eta_g, eta_g) > 1e-6
 
@@ -151,6 +171,11 @@ def test_a_settings_file_holds_a_wrapped_algorithm_and_its_run_is_resumed(tmp_pa
 def test_options_that_do_not_fit_a_run_are_refused():
     with pytest.raises(InputError, match=r"eta_g = 0.8: 1: FedExP computes the global learning rate itself"):
         run(FedExP(), schedules()["uniform"])
+    with pytest.raises(InputError, match=r"eta_g = 0.8: 1: FedDyn has no global learning rate"):
+        run(FedDyn(), schedules()["uniform"])
+    for make in (lambda: FedProx(mu=-0.1), lambda: FedDyn(alpha=0)):
+        with pytest.raises(InputError, match="a finite number"):
+            make()
     with pytest.raises(InputError, match="3 probabilities for 7 clients; give one per client"):
         run(KnownFedAvg(p=[0.2, 0.3, 0.4]), schedules()["uniform"])
     with pytest.raises(InputError, match="3 probabilities for 7 clients"):
@@ -184,4 +209,9 @@ def test_the_table_of_facts_is_generated_and_says_who_is_biased():
     assert 0.7 * bias["FedAvg"] < bias["FedCM"] < 1.3 * bias["FedAvg"]
     assert bias["KnownFedAvg"] < 0.3 * bias["FedAvg"]
     exact = {name for name, value in bias.items() if value < 1e-9}
-    assert exact == {"FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "AmplifiedSCAFFOLD"}
+    assert exact == {
+        *("FedSUM", "FedSUMB", "FedSUMCR", "SCAFFOLD", "SCAFFOLDM", "AmplifiedSCAFFOLD"),
+        *("FOCUS", "FedDyn", "Compressed"),
+    }
+    assert max(bias["FOCUS"], bias["FedDyn"]) < 1e-12
+    assert 0.9 * bias["FedAvg"] < bias["FedProx"] < 1.1 * bias["FedAvg"]

@@ -1,5 +1,6 @@
 """Learning rates that people can use: curvature, stability limits, `fedsum delays` and `fedsum tune`."""
 
+import dataclasses
 import json
 import tomllib
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from fedsum.report import measure, rate_advice
 from fedsum.runs import Run
 from fedsum.runs.tuning import Search
 from fedsum.tasks import Curvature, Quadratic, Task, curvature
+from fedsum.training.rates import dump_rate, parse_rate, rate_values
 
 
 def test_curvature_is_the_largest_eigenvalue():
@@ -237,3 +239,38 @@ def test_a_search_over_a_decaying_rate():
     table = tomllib.loads(TUNED.replace("eta_l = 0.02", 'eta_l = {name = "InverseSqrt", eta_0 = 0.1}'))
     search = Search.of(table, 1)
     assert (search.rate, search.rates, search.stages) == ("eta_l.eta_0", [0.05, 0.1, 0.2], [15, 45])
+
+
+RATES = [
+    (fedsum.Constant(0.3), lambda t: 0.3),
+    (fedsum.InverseSqrt(0.3, over=5.0), lambda t: 0.3 / (t / 5 + 1) ** 0.5),
+    (fedsum.Exponential(0.3, decay=0.9), lambda t: 0.3 * 0.9**t),
+    (fedsum.Cosine(0.3, over=20, end=0.1), lambda t: 0.03 + 0.27 * (1 + np.cos(np.pi * min(t / 20, 1))) / 2),
+    (fedsum.Step(0.3, every=7, drop=0.5), lambda t: 0.3 * 0.5 ** (t // 7)),
+]
+
+
+@pytest.mark.parametrize(("rate", "formula"), RATES, ids=lambda part: type(part).__name__)
+def test_rates_by_name_with_a_warm_up(rate, formula):
+    assert [rate(t) for t in range(30)] == pytest.approx([formula(t) for t in range(30)])
+    warm = dataclasses.replace(rate, warmup=4)
+    expected = [0.3 * (t + 1) / 5 for t in range(4)] + [formula(t) for t in range(26)]
+    assert [warm(t) for t in range(30)] == pytest.approx(expected)
+    for named in (rate, warm):
+        table = dump_rate(named, 30)
+        assert ("warmup" in table) == (named is warm)
+        assert parse_rate(table) == named
+        assert rate_values(table, 30) == [named(t) for t in range(30)]
+
+
+def test_wrong_rates_are_refused():
+    for make, message in (
+        (lambda: fedsum.Constant(0), "eta_0 = 0: a finite number"),
+        (lambda: fedsum.Cosine(warmup=-1), "warmup = -1: a whole number from 0"),
+        (lambda: fedsum.Cosine(end=0), r"end = 0: a probability in \(0, 1\]"),
+        (lambda: fedsum.Exponential(decay=1.1), "decay = 1.1"),
+        (lambda: fedsum.Step(every=0), "every = 0"),
+        (lambda: parse_rate({"name": "Cosin"}), "did you mean 'Cosine'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()

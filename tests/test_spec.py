@@ -36,6 +36,7 @@ shares = st.floats(0.01, 1.0)
 rates = st.one_of(
     positive,
     st.builds(lambda eta_0, over: {"name": "InverseSqrt", "eta_0": eta_0, "over": over}, positive, positive),
+    st.builds(lambda eta_0, t: {"name": "Cosine", "eta_0": eta_0, "over": t, "warmup": t}, positive, st.integers(1, 9)),
     st.just({"name": "inverse-sqrt"}),
     st.lists(positive, min_size=9, max_size=12),
     st.lists(positive, min_size=9, max_size=12).map(lambda values: {"name": "PerRound", "values": values}),

@@ -291,7 +291,7 @@ def test_include_and_set(tmp_path):
     assert table["task"] == {"name": "quadratic", "n": 8, "d": 9, "noise": 0.1}
     assert table["schedule"] == {"name": "uniform", "size": 2}
     assert table["algorithm"] == "FedAvg"
-    assert RunSpec.parse(table).options.record(0, 8).eta_l == 0.5
+    assert RunSpec.parse(table).options.record(0, 8, 1).eta_l == 0.5
     other = written(tmp_path / "other.toml", 'include = ["base.toml"]\ntask = {name = "digits"}\n')
     assert read_settings(other)["task"] == {"name": "digits"}  # another task replaces the included table
     written(tmp_path / "loop.toml", 'include = "loop.toml"')
@@ -555,6 +555,7 @@ def test_tables_and_objects_are_the_same(tmp_path):
         assert all((again.active(1, t) == schedule.active(1, t)).all() for t in range(5))
     algorithms = [cls() for cls in fs.algorithms.ALGORITHMS.values()]
     algorithms += [fs.KnownFedAvg(p=[0.5] * 9), fs.ServerOpt(fs.FedAU(cutoff=3), fs.SGD(2.0, momentum=0.5))]
+    algorithms += [fs.Compressed(fs.SCAFFOLD(), fs.RandomK(0.1, unbiased=True), alpha=0.1)]
     for algorithm in algorithms:
         assert parse_algorithm(dump_algorithm(algorithm, 5)) == algorithm
     for table in ({"name": "digits", "clients": 9}, {"name": "quadratic", "n": 3, "d": 2}):

@@ -35,6 +35,7 @@ class Client:
 
     def work(self, down, now):
         down = decode(down)
+        self.state = self.algorithm.keyed(self.state, torch.tensor(self.i), self.seed)
         plan = self.algorithm.plan(self.state, down, now)
         batches = self.task.batches(self.seed, now.t, self.i, self.K, 1)
         G = mean_gradient(lambda x, b: self.task.gradient(x, self.i, b), plan, batches)
@@ -61,7 +62,7 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
             if i not in clients:
                 clients[i] = Client(algorithm, task, i, encode({"x": x0}), K=K, seed=seed)
                 rows[i] = algorithm.init_row(x0)
-            uplink = decode(clients[i].work(down, now))
+            uplink = algorithm.unpack(decode(clients[i].work(down, now)), x0)
             row = algorithm.identify(rows[i], torch.tensor(i))
             contribution, rows[i] = algorithm.digest(row, uplink, now)
             for name, value in contribution.items():
@@ -83,5 +84,5 @@ def sum_over_nobody(algorithm, server, x0, now):
     down = algorithm.downlink(server, now)
     plan = algorithm.plan(client, down, now)
     uplink, _ = algorithm.report(client, down, plan, x0.new_empty(0, len(x0)), now)
-    contribution, _ = algorithm.digest(row, uplink, now)
+    contribution, _ = algorithm.digest(row, algorithm.unpack(uplink, x0), now)
     return {name: v.sum(0) for name, v in contribution.items()}

@@ -4,6 +4,8 @@ from .amplified_fedavg import AmplifiedFedAvg
 from .amplified_scaffold import AmplifiedSCAFFOLD
 from .base import Algorithm, LocalPlan, Message, Round, State
 from .check import check, check_once
+from .compressed import Compressed
+from .compressors import COMPRESSORS, Compressor, Identity, Int8, RandomK, TopK
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
 from .fedau import FedAU
@@ -11,13 +13,16 @@ from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedawe import FedAWE
 from .fedcm import FedCM
+from .feddyn import FedDyn
 from .fedexp import FedExP
+from .fedprox import FedProx
 from .fedstale import FedStale
 from .fedsum import FedSUM
 from .fedsum_b import FedSUMB
 from .fedsum_cr import FedSUMCR
 from .fedvarp import FedVARP
 from .fedyogi import FedYogi
+from .focus import FOCUS
 from .known_fedavg import KnownFedAvg
 from .message_sizes import Card, Traffic, card, count
 from .mifa import MIFA
@@ -38,6 +43,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         FedVARP,
         FedAU,
         FedAWE,
+        FOCUS,
+        FedDyn,
+        FedProx,
         FedStale,
         KnownFedAvg,
         FedAvgM,
@@ -50,11 +58,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         AmplifiedFedAvg,
         AmplifiedSCAFFOLD,
         ServerOpt,
+        Compressed,
     )
 }
 
 __all__ = [
     "ALGORITHMS",
+    "COMPRESSORS",
+    "FOCUS",
     "MIFA",
     "OPTIMISERS",
     "SCAFFOLD",
@@ -66,6 +77,8 @@ __all__ = [
     "AmplifiedFedAvg",
     "AmplifiedSCAFFOLD",
     "Card",
+    "Compressed",
+    "Compressor",
     "FedAU",
     "FedAWE",
     "FedAdagrad",
@@ -73,20 +86,26 @@ __all__ = [
     "FedAvg",
     "FedAvgM",
     "FedCM",
+    "FedDyn",
     "FedExP",
+    "FedProx",
     "FedSUM",
     "FedSUMB",
     "FedSUMCR",
     "FedStale",
     "FedVARP",
     "FedYogi",
+    "Identity",
+    "Int8",
     "KnownFedAvg",
     "LocalPlan",
     "Message",
+    "RandomK",
     "Round",
     "ServerOpt",
     "ServerOptimiser",
     "State",
+    "TopK",
     "Traffic",
     "Yogi",
     "card",

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -30,6 +30,8 @@ class AmplifiedFedAvg(Algorithm):
     """
 
     reads_movement: ClassVar[bool] = True
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     period: int = 20
 

@@ -12,6 +12,7 @@ dicts of named tensors, so that they are serialised, checkpointed and counted wi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -29,8 +30,8 @@ class Round:
     """the round, counted from 0"""
     N: int
     """clients in the federation, active or not"""
-    K: int
-    """local steps"""
+    K: float
+    """local steps; if clients take different numbers of steps, their mean over all clients"""
     eta_l: float
     """local learning rate of this round"""
     eta_g: float
@@ -44,11 +45,23 @@ class Round:
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """How a client runs its K steps: x_0 = start, x_{k+1} = x_k - step * (g(x_k) + correction)."""
+    """How a client runs its K steps, and what they sum up to.
+
+        x_0 = start;   x_{k+1} = x_k - step * (g_k + correction + pull * (x_k - start)),   g_k: the gradient at x_k
+        total = 0;     total <- decay * total + g_k;                                       G = total / K
+
+    With `decay` = 1, G is the mean gradient. With `decay` = 0, K G is the last gradient. With
+    `decay` = rho = 1 - step * pull, the displacement is start - x_K = step * (K G + r * correction), where
+    r = 1 + rho + ... + rho^(K-1): no two models are subtracted.
+    """
 
     start: Tensor
     step: float
     correction: Tensor | None = None
+    pull: float = 0.0
+    """the weight of a proximal term, which pulls x_k towards `start`"""
+    decay: float = 1.0
+    """the share of the sum of gradients that remains when the next gradient is added"""
 
 
 class Algorithm(ABC):
@@ -64,6 +77,15 @@ class Algorithm(ABC):
     """which model is evaluated by default: the server's, or the mean of all N clients' `x`"""
     reads_movement: ClassVar[bool] = False
     """whether a function uses how far x moved since an earlier round; then no server optimiser may change its steps"""
+
+    changes: ClassVar[Mapping[str, str]] = {}
+    """uplinks that are the change of a client's vector, with the name of that vector; then the uplink may be lossy"""
+    lossy: ClassVar[bool] = False
+    """whether clients send a compressed change and add what was sent to their vector"""
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "means"
+    """what clients with different numbers of steps K_i contribute: mean gradients G_i, as if all had taken K steps, or
+    displacements, K_i/K G_i (the engine's G is then the sum of the gradients / K); or such runs are refused"""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -85,6 +107,10 @@ class Algorithm(ABC):
         """The server's memory of a client that was never active."""
         return {}
 
+    def keyed(self, client: State, clients: Tensor, seed: int) -> State:
+        """`client` with keys for the random numbers of these clients, ids as a tensor; called before `plan`."""
+        return client
+
     def downlink(self, server: State, now: Round) -> Message:
         """The message to every active client at the start of the round."""
         return {"x": server["x"]}
@@ -96,6 +122,10 @@ class Algorithm(ABC):
     @abstractmethod
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         """The uplink message and the client's next state, given the mean gradient G of the K steps."""
+
+    def unpack(self, message: Message, x: Tensor) -> Message:
+        """The uplink as `digest` takes it, from the message that was sent; x has the length of the model."""
+        return message
 
     def identify(self, row: State, clients: Tensor) -> State:
         """`row` with the constants that the server knows of these clients, ids as a tensor; called before `digest`."""
@@ -119,7 +149,7 @@ class Algorithm(ABC):
 
     @property
     def summable(self) -> bool:
-        """Whether uplinks may be summed before they reach the server: true if `digest` is not overridden."""
+        """Whether (unpacked) uplinks may be summed on their way to the server: true if `digest` is not overridden."""
         return type(self).digest is Algorithm.digest
 
     @property

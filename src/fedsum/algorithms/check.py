@@ -1,6 +1,7 @@
 """Checks of a user's own algorithm: the identities that hold for any algorithm of this interface."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -18,6 +19,8 @@ _LOW_PRECISION = 0.1
 _MOST_PARAMETERS = 2_000_000
 _CHECKED: WeakSet[type[Algorithm]] = WeakSet()
 """classes that `check_once` has checked"""
+_SCALARS = ("step", "pull", "decay")
+"""of a LocalPlan"""
 _Tensors = Mapping[str, Tensor]
 
 
@@ -77,13 +80,16 @@ class _Check:
     def _play(self, cohort: list[int], now: Round) -> None:
         """One round, with every function called for the cohort and for each client."""
         client, row = _stacked(self.clients, cohort), _stacked(self.rows, cohort)
+        ids = torch.tensor(cohort, dtype=torch.int64)
+        client = self._compared("keyed", cohort, client, ids, 0)
         down, _ = self._called("downlink", self.server, now)
         plan = self._compared("plan", cohort, client, down, now)
         self._check_plan(plan, len(cohort))
         G = torch.randn(len(cohort), len(self.x0), dtype=torch.float64).to(self.x0)
-        row, _ = self._called("identify", row, torch.tensor(cohort, dtype=torch.int64))
-        uplink, reported = self._compared("report", cohort, client, down, plan, G, now)
+        row, _ = self._called("identify", row, ids)
+        message, reported = self._compared("report", cohort, client, down, plan, G, now)
         self._check_state("report", client, reported)
+        uplink, _ = self._called("unpack", message, self.x0)
         contribution, remembered = self._compared("digest", cohort, row, uplink, now)
         self._check_state("digest", row, remembered)
         total = {name: value.sum(0) for name, value in contribution.items()}
@@ -149,8 +155,10 @@ class _Check:
                         " needs dim=-1, keepdim=True"
                     )
                     self._fail(function, f"{name} differs by {difference:.1%}", accepted)
-            if function == "plan" and own_result.step != result.step:
-                self._fail(function, f"step {result.step}", f"the same for one client, which has {own_result.step}")
+            for name in _SCALARS if function == "plan" else ():
+                of_all, own = getattr(result, name), getattr(own_result, name)
+                if of_all != own:
+                    self._fail(function, f"{name} {of_all}", f"the same for one client, which has {own}")
         return result
 
     # Results.
@@ -159,8 +167,10 @@ class _Check:
         if function == "plan":
             if not isinstance(result, LocalPlan):
                 self._fail(function, type(result).__name__, "a fedsum.LocalPlan")
-            if isinstance(result.step, bool) or not isinstance(result.step, int | float):
-                self._fail(function, f"step {type(result.step).__name__}", "a number, the same for all clients")
+            for name in _SCALARS:
+                value = getattr(result, name)
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    self._fail(function, f"{name} {type(value).__name__}", "a number, the same for all clients")
             return
         pair = function in ("report", "digest")
         if pair and (not isinstance(result, tuple) or len(result) != 2):
@@ -212,8 +222,8 @@ def _stacked(states: Sequence[State], cohort: list[int]) -> State:
 def _own(function: str, position: int, argument: Any, place: int) -> Any:
     """One client's row of an argument. Messages from the server, such as `down`, are the same for all clients."""
     if isinstance(argument, LocalPlan):
-        rows = {n: v if v.dim() == 1 else v[place] for n, v in _flat(argument).items()}
-        return LocalPlan(step=argument.step, **rows)
+        rows: dict[str, Any] = {n: v if v.dim() == 1 else v[place] for n, v in _flat(argument).items()}
+        return replace(argument, **rows)
     if isinstance(argument, Tensor):
         return argument[place]
     from_server = position == 1 and function != "digest"
@@ -239,7 +249,8 @@ def _flat(result: Any) -> dict[str, Tensor]:
 
 def _copied(argument: Any) -> Any:
     if isinstance(argument, LocalPlan):
-        return LocalPlan(step=argument.step, **{name: value.clone() for name, value in _flat(argument).items()})
+        vectors: dict[str, Any] = {name: value.clone() for name, value in _flat(argument).items()}
+        return replace(argument, **vectors)
     if isinstance(argument, Mapping):
         return {name: value.clone() for name, value in argument.items()}
     return argument.clone() if isinstance(argument, Tensor) else argument

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -27,6 +28,8 @@ class FedAU(Algorithm):
     >>> fedsum.simulate(task, FedAU(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
     tensor([3.0770])
     """
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     cutoff: int = 50
 

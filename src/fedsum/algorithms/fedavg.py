@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ class FedAvg(Algorithm):
     >>> fedsum.simulate(task, FedAvg(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
     tensor([3.0755])
     """
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"G": G}, {}

@@ -37,6 +37,8 @@ class FedAWE(Algorithm):
     eval_model: ClassVar[Literal["server", "clients"]] = "clients"
     reads_movement: ClassVar[bool] = True
 
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
+
     def __post_init__(self) -> None:
         if self.clip is not None:
             set_fields(self, clip=real("clip", self.clip, above=0))

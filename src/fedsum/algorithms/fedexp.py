@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -26,6 +27,8 @@ class FedExP(Algorithm):
     >>> fedsum.simulate(task, FedExP(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
     tensor([3.0755])
     """
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     epsilon: float = 1e-3
 

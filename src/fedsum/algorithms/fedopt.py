@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ class FedOpt(Algorithm):
 
     u = eta_l K * mean_{S_t} G_i;   the optimiser takes a step along u, with the learning rate eta_g
     """
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     def __post_init__(self) -> None:
         self.optimiser(1.0)  # checks the fields

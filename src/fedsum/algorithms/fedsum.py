@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +27,8 @@ class FedSUM(Algorithm):
     >>> run.x
     tensor([3.0000])
     """
+
+    changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "y": torch.zeros_like(x0)}

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ class FedSUMB(Algorithm):
     """
 
     label: ClassVar[str] = "FedSUM-B"
+    changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "y": torch.zeros_like(x0)}

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +34,7 @@ class FedSUMCR(Algorithm):
     """
 
     label: ClassVar[str] = "FedSUM-CR"
+    changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
     reads_movement: ClassVar[bool] = True
 
     printed_average: bool = False

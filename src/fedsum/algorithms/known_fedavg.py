@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class KnownFedAvg(Algorithm):
     >>> fedsum.simulate(task, KnownFedAvg(p=[1.0, 0.5]), schedule, rounds=500, local_steps=2, eta_l=0.02).x
     tensor([2.9770])
     """
+
+    unequal_steps: ClassVar[Literal["means", "displacements", "refused"]] = "displacements"
 
     p: float | Sequence[float] = 1.0
 

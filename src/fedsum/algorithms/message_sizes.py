@@ -25,12 +25,14 @@ class Traffic:
 def count(message: Message, *, stacked: bool = False) -> Traffic:
     """The size of one message, or of a cohort's messages stacked along a first dimension.
 
+    The parts of a compressed vector, such as `delta` and `delta:indices`, count as one vector.
+
     >>> count({"x": torch.zeros(10), "E": torch.tensor(0.0, dtype=torch.float64)})
     Traffic(vectors=1, bytes=48)
     """
     vectors = 0
-    for value in message.values():
-        if value.dim() == 1 + stacked:
+    for name, value in message.items():
+        if value.dim() == 1 + stacked and ":" not in name:
             vectors += len(value) if stacked else 1
     return Traffic(vectors, sum(value.numel() * value.element_size() for value in message.values()))
 
@@ -67,7 +69,7 @@ def card(algorithm: Algorithm) -> Card:
     server, client, row = algorithm.init_server(x0, now), algorithm.init_client(x0), algorithm.init_row(x0)
     down = algorithm.downlink(server, now)
     uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), torch.ones(2), now)
-    contribution, _ = algorithm.digest(row, uplink, now)
+    contribution, _ = algorithm.digest(row, algorithm.unpack(uplink, x0), now)
     farewell = algorithm.farewell(algorithm.merge(server, contribution, 1, now), now)
     return Card(
         name=algorithm.name,

@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +26,8 @@ class SCAFFOLD(Algorithm):
     >>> fedsum.simulate(task, SCAFFOLD(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02).x
     tensor([3.0000])
     """
+
+    changes: ClassVar[Mapping[str, str]] = {"d": "c"}
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "c": torch.zeros_like(x0)}

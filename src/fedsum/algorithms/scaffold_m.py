@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ class SCAFFOLDM(Algorithm):
     """
 
     label: ClassVar[str] = "SCAFFOLD-M"
+    changes: ClassVar[Mapping[str, str]] = {"d": "c"}
 
     beta: float = 0.2
 

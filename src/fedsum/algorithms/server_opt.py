@@ -5,16 +5,17 @@ import torch
 from torch import Tensor
 
 from ..base.checks import InputError, set_fields
-from .base import Algorithm, LocalPlan, Message, Round, State
+from .base import Algorithm, Message, Round, State
 from .fedavg import FedAvg
 from .server_optimisers import Adam, ServerOptimiser
+from .wrapper import Wrapper
 
 _PREFIX = "opt_"
 """of the optimiser's vectors in the server state"""
 
 
 @dataclass(frozen=True)
-class ServerOpt(Algorithm):
+class ServerOpt(Wrapper):
     """A server optimiser (Reddi et al., 2021) on top of any algorithm, such as FedSUM with Adam.
 
     The algorithm's change of x is a pseudo-gradient for the optimiser:
@@ -47,19 +48,15 @@ class ServerOpt(Algorithm):
     optimiser: ServerOptimiser = Adam()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         inner = self.algorithm
-        if not isinstance(inner, Algorithm):
-            raise InputError("algorithm", inner, "an algorithm, such as FedSUM()")
         if not isinstance(self.optimiser, ServerOptimiser):
             raise InputError("optimiser", self.optimiser, "a server optimiser: SGD(), Adagrad(), Yogi() or Adam()")
         if isinstance(inner, ServerOpt):
             raise InputError("algorithm", inner, "has a server optimiser already")
         if inner.reads_movement:
             raise InputError("algorithm", inner, f"{inner.label} uses how far x moved, which an optimiser would change")
-        set_fields(self, label=f"{inner.label} + {type(self.optimiser).__name__}", eval_model=inner.eval_model)
-
-    def check(self, first: Round) -> None:
-        self.algorithm.check(first)
+        set_fields(self, label=f"{inner.label} + {type(self.optimiser).__name__}")
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         state = self.optimiser.init(x0)
@@ -73,34 +70,3 @@ class ServerOpt(Algorithm):
             return {**server, **merged}
         change, state = self.optimiser.step(state, x - merged["x"])
         return {**merged, "x": x - change, **{_PREFIX + name: value for name, value in state.items()}}
-
-    def init_client(self, x0: Tensor) -> State:
-        return self.algorithm.init_client(x0)
-
-    def init_row(self, x0: Tensor) -> State:
-        return self.algorithm.init_row(x0)
-
-    def downlink(self, server: State, now: Round) -> Message:
-        return self.algorithm.downlink(server, now)
-
-    def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
-        return self.algorithm.plan(client, down, now)
-
-    def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
-        return self.algorithm.report(client, down, plan, G, now)
-
-    def identify(self, row: State, clients: Tensor) -> State:
-        return self.algorithm.identify(row, clients)
-
-    def digest(self, row: State, uplink: Message, now: Round) -> tuple[Message, State]:
-        return self.algorithm.digest(row, uplink, now)
-
-    def farewell(self, server: State, now: Round) -> Message:
-        return self.algorithm.farewell(server, now)
-
-    def receive(self, client: State, message: Message, now: Round) -> State:
-        return self.algorithm.receive(client, message, now)
-
-    @property
-    def summable(self) -> bool:
-        return self.algorithm.summable

@@ -13,6 +13,7 @@ from ..base.checks import seed as check_seed
 from ..participation import SCHEDULES, Trace
 from ..spec import RunSpec, TaskSpec, read_settings
 from ..tasks import Curvature, curvature
+from ..training import mean_steps, step_counts
 from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
 from .schedule_argument import schedule_argument
 
@@ -114,6 +115,7 @@ def delays(
         f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
         f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
     )
+    table.add_row("best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, the smallest bound of the descent lemma")
     table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     if advice:
@@ -128,7 +130,8 @@ def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int,
         return _LOCAL_STEPS, Curvature(L, L)
     if task.endswith(".toml"):
         spec = RunSpec.parse({key: value for key, value in read_settings(Path(task)).items() if key != "sweep"})
-        made, K = spec.task.make(), spec.options.local_steps
+        made = spec.task.make()
+        K = round(mean_steps(step_counts(made, spec.options)))
         seed, batch_size = spec.options.seed, spec.options.batch_size
     else:
         clients = {"n": n, "d": 10} if task.lower() == "quadratic" else {"clients": n}

@@ -6,12 +6,15 @@ from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
 from .kernels import client_evaluation, evaluation
 from .loop import client_work, mean_gradient
+from .regularised import regularised
+from .step_counts import StepCounts
 
 __all__ = [
     "ENGINES",
     "Engine",
     "FrozenBank",
     "StateBank",
+    "StepCounts",
     "arithmetic",
     "bound_task",
     "choose_engine",
@@ -19,4 +22,5 @@ __all__ = [
     "client_work",
     "evaluation",
     "mean_gradient",
+    "regularised",
 ]

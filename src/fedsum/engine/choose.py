@@ -14,6 +14,7 @@ from ..tasks import BaseTask
 from .loop import LoopEngine
 from .processes import WorkerEngine, cores
 from .stacked import BatchedEngine
+from .step_counts import StepCounts
 
 ENGINES = ("auto", "loop", "batched", "workers")
 _WORTH_STARTING = 20.0
@@ -29,7 +30,7 @@ class Engine(Protocol):
 
 
 def choose_engine(
-    name: str, task: BaseTask, device: torch.device, *, seed: int, K: int, batch_size: int, rounds: int
+    name: str, task: BaseTask, device: torch.device, *, seed: int, K: StepCounts, batch_size: int, rounds: int
 ) -> Engine:
     """The engine of that name; "auto" is "batched" on CUDA, and on a CPU "loop", then "workers" for long runs."""
     cuda = device.type == "cuda"
@@ -51,7 +52,7 @@ def choose_engine(
 class _LoopThenWorkers:
     """The loop, then worker processes if much work remains. Both give the same bits."""
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, rounds: int) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int, rounds: int) -> None:
         self._job = (task, seed, K, batch_size)
         self._rounds = rounds
         self._engine: Engine = LoopEngine(*self._job)

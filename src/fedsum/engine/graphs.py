@@ -10,7 +10,7 @@ seconds per size (a grouped convolution cannot have a symbolic number of groups)
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ from ..tasks import BaseTask
 from . import kernels
 from .cache import cache_of
 from .dropout import keyed_noise
+from .local_step import FinishedSums, is_pulled, local_step
+from .regularised import Regularised
 from .stacked import rows, stacked_batches
+from .step_counts import StepCounts, cohort_counts, most_steps
 from .transfer import on_device
 
 Sizes = tuple[int, ...]
@@ -51,17 +54,35 @@ def cover(clients: int, sizes: Sizes) -> Sizes:
     return tuple(sorted(best[clients][1], reverse=True))
 
 
+def _rounded(K: int, counts: StepCounts) -> int:
+    """The steps of a graph that holds clients of up to K steps: K, or a power of two if clients have their own numbers.
+
+    >>> _rounded(10, 10), _rounded(10, np.array([3, 10]))
+    (10, 16)
+    """
+    return K if isinstance(counts, int) else 1 << (K - 1).bit_length()
+
+
 class GraphEngine:
     """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of the task start at once."""
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
-        # The options that are part of a graph.
-        options = (K, batch_size, torch.get_float32_matmul_precision(), torch.backends.cudnn.deterministic)
+        self._by_steps: dict[int, _Graphs] = {}
+
+    def _graphs(self, K: int) -> "_Graphs":
+        """The graphs of K steps."""
+        if K in self._by_steps:
+            return self._by_steps[K]
+        # The options that are part of a graph. A regularised task shares the cache of its task.
+        task, extra = (self.task.task, self.task.key) if isinstance(self.task, Regularised) else (self.task, None)
+        arithmetic = torch.get_float32_matmul_precision(), torch.backends.cudnn.deterministic
+        options = (K, self.batch_size, *arithmetic, extra)
         cached = cache_of(task).graphs
         if options not in cached:
-            cached[options] = _Graphs(task, K, batch_size)
-        self._graphs: _Graphs = cached[options]
+            cached[options] = _Graphs(self.task, K, self.batch_size)
+        self._by_steps[K] = cached[options]
+        return self._by_steps[K]
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
@@ -69,24 +90,34 @@ class GraphEngine:
             return self._all_chunks(plan, clients, t)
 
     def _all_chunks(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
-        G = plan.start.new_empty(len(clients), plan.start.shape[-1])
-        graphs, first = self._graphs, 0
-        for place, size in enumerate(cover(len(clients), graphs.sizes(plan.start))):
+        G, first = plan.start.new_empty(len(clients), plan.start.shape[-1]), 0
+        if not len(clients):
+            return G
+        sizes = self._graphs(_rounded(most_steps(self.K, clients), self.K)).sizes(plan.start)
+        for place, size in enumerate(cover(len(clients), sizes)):
             chunk = slice(first, min(first + size, len(clients)))
             chunk_clients = clients[chunk]
-            real = len(chunk_clients)
-            batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size)
-            buffers, replay = graphs.of(size, batches, plan.start)
+            real, steps = len(chunk_clients), _rounded(most_steps(self.K, chunk_clients), self.K)
+            batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size, steps)
+            counts = cohort_counts(self.K, chunk_clients)
+            buffers, replay = self._graphs(steps).of(size, batches, plan, counts is not None)
             buffers.batches[:, :real] = on_device(batches, G.device)
             buffers.clients[:real] = on_device(torch.from_numpy(chunk_clients), G.device)
             buffers.start[:real] = rows(plan.start, chunk)
             buffers.correction[:real] = 0.0 if plan.correction is None else rows(plan.correction, chunk)
             buffers.step.fill_(plan.step)
+            if is_pulled(plan):
+                buffers.pull.fill_(plan.pull)
+                buffers.decay.fill_(plan.decay)
+            divisor: int | Tensor = steps
+            if counts is not None:
+                buffers.counts[:real] = on_device(counts, G.device)
+                divisor = buffers.counts[:real, None]
             with keyed_noise(self.task, self.seed, t, place, G.device):
                 replay()
-            G[chunk] = buffers.total[:real]
+            torch.div(buffers.total[:real], divisor, out=G[chunk])
             first += size
-        return G.div_(self.K)
+        return G
 
     def close(self) -> None:
         """The graphs stay in the task's cache."""
@@ -97,7 +128,7 @@ class _Graphs:
 
     def __init__(self, task: BaseTask, K: int, batch_size: int) -> None:
         self.task, self.K, self.batch_size = task, K, batch_size
-        self._by_size: dict[int, tuple[_Buffers, Callable[[], None]]] = {}
+        self._by_size: dict[tuple[int, bool, bool], tuple[_Buffers, Callable[[], None]]] = {}
         self._buffers: _Buffers | None = None
         self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
@@ -123,36 +154,49 @@ class _Graphs:
             self._sizes = tuple(size for size in sizes if size == 1 or size * per_client <= _MEMORY_SHARE * free)
         return self._sizes
 
-    def of(self, size: int, batches: Tensor, start: Tensor) -> "tuple[_Buffers, Callable[[], None]]":
-        """The buffers of the steps of this many clients, and the function that takes the steps."""
-        if size not in self._by_size:
+    def of(self, size: int, batches: Tensor, plan: LocalPlan, counted: bool) -> "tuple[_Buffers, Callable[[], None]]":
+        """The buffers of the steps of this many clients, and the function that takes the steps of such a plan.
+
+        `counted`: whether the clients take different numbers of steps.
+        """
+        key = size, is_pulled(plan), counted
+        if key not in self._by_size:
             # New graphs share the largest buffers so far; older graphs keep the buffers they were captured with.
             if self._buffers is None or len(self._buffers.start) < size:
-                self._buffers = _Buffers(size, batches, start)
-            self._by_size[size] = self._buffers, _captured(self._steps, self._buffers, size, self._pool)
-        return self._by_size[size]
+                self._buffers = _Buffers(size, batches, plan.start)
+            buffers = self._buffers
+            self._by_size[key] = buffers, _captured(self._steps, buffers.views(*key), self._pool)
+        return self._by_size[key]
 
 
 def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> kernels.Steps:
     def one_step(
-        x: Tensor, total: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batch: Tensor
+        x: Tensor, total: Tensor, clients: Tensor, batch: Tensor, start: Tensor, *terms: Tensor
     ) -> tuple[Tensor, Tensor]:
-        g = gradients(x, clients, batch)
-        return x - step * (g + correction), total + g
+        return local_step(x, total, gradients(x, clients, batch), start, *terms)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's warnings, which users cannot act on
         compiled: Any = torch.compile(one_step, dynamic=False)
 
-    def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
-        x, total = start, torch.zeros_like(start)
+    def all_steps(
+        start: Tensor,
+        correction: Tensor,
+        step: Tensor,
+        clients: Tensor,
+        batches: Tensor,
+        *scalars: Tensor,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        x, total, finished = start, torch.zeros_like(start), FinishedSums(counts)
         # The limits guard against endless recompilation; here code is compiled once per task and size.
         limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
         with limits, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for batch in batches:
-                x, total = compiled(x, total, correction, step, clients, batch)
-        return total
+                x, total = compiled(x, total, clients, batch, start, correction, step, *scalars)
+                finished.step_done(total)
+        return finished.sums(total)
 
     return all_steps
 
@@ -163,25 +207,43 @@ class _Buffers:
     def __init__(self, size: int, batches: Tensor, start: Tensor) -> None:
         device, d = start.device, start.shape[-1]
         self.start, self.correction, self.total = (start.new_zeros(size, d) for _ in range(3))
-        self.step = start.new_zeros(())
-        self.clients = torch.zeros(size, dtype=torch.int64, device=device)
+        self.step, self.pull, self.decay = (start.new_zeros(()) for _ in range(3))
+        self.clients, self.counts = (torch.zeros(size, dtype=torch.int64, device=device) for _ in range(2))
         # Padded rows may hold any real batch.
         self.batches = batches[:, :1].expand(-1, size, *batches.shape[2:]).contiguous().to(device)
         self.start[:] = start.reshape(-1, d)[:1]
 
+    def views(self, size: int, pulled: bool, counted: bool) -> "_Views":
+        """The memory of the first `size` clients."""
+        return _Views(
+            state=(self.start[:size], self.correction[:size], self.step, self.clients[:size]),
+            batches=self.batches[:, :size],
+            scalars=(self.pull, self.decay) if pulled else (),
+            counts=self.counts[:size] if counted else None,
+            total=self.total[:size],
+        )
 
-def _captured(steps: kernels.Steps, buffers: _Buffers, size: int, pool: Any) -> Callable[[], None]:
-    """The steps of the first `size` clients in the buffers, as one graph."""
-    state = (buffers.start[:size], buffers.correction[:size], buffers.step, buffers.clients[:size])
-    batches, total = buffers.batches[:, :size], buffers.total[:size]
+
+class _Views(NamedTuple):
+    """The arguments of `kernels.Steps`, and where the result is written."""
+
+    state: tuple[Tensor, Tensor, Tensor, Tensor]
+    batches: Tensor
+    scalars: tuple[()] | tuple[Tensor, Tensor]
+    counts: Tensor | None
+    total: Tensor
+
+
+def _captured(steps: kernels.Steps, views: _Views, pool: Any) -> Callable[[], None]:
+    """The steps of the clients in these views of the buffers, as one graph."""
     # Compilation, autotuning and the creation of library handles happen before the capture, on a side stream.
     side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
         for _ in range(2):
-            steps(*state, batches[:1])
+            steps(*views.state, views.batches[:1], *views.scalars, counts=views.counts)
     torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
-        total.copy_(steps(*state, batches))
+        views.total.copy_(steps(*views.state, views.batches, *views.scalars, counts=views.counts))
     return graph.replay

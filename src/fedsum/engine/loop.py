@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .step_counts import StepCounts, steps_of
 
 
 def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan, batches: Iterable[Tensor]) -> Tensor:
-    """One client's round of local work: K steps from `plan.start`, returning the mean raw gradient G.
+    """One client's round of local work: K steps from `plan.start`, returning G, the mean raw gradient if decay = 1.
 
     G is accumulated: the difference of two models would suffer from cancellation.
     """
@@ -21,10 +23,15 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
     for batch in batches:
         g = gradient(x, batch)
+        if plan.decay != 1:
+            total *= plan.decay
         total += g
         K += 1
         if plan.step:
-            x.sub_(g if plan.correction is None else g + plan.correction, alpha=plan.step)
+            change = g if plan.correction is None else g + plan.correction
+            if plan.pull:
+                change = change + plan.pull * (x - plan.start)
+            x.sub_(change, alpha=plan.step)
     return total.div_(K)
 
 
@@ -38,7 +45,7 @@ def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: i
 class LoopEngine:
     """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
@@ -46,9 +53,8 @@ class LoopEngine:
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         with one_thread():
             for row, client in enumerate(clients.tolist()):
-                G[row] = client_work(
-                    self.task, own_plan(plan, row), client, t, seed=self.seed, K=self.K, batch_size=self.batch_size
-                )
+                K, own = steps_of(self.K, client), own_plan(plan, row)
+                G[row] = client_work(self.task, own, client, t, seed=self.seed, K=K, batch_size=self.batch_size)
         return G
 
     def close(self) -> None:
@@ -61,7 +67,8 @@ def own_plan(plan: LocalPlan, row: int) -> LocalPlan:
     def vector(vectors: Tensor) -> Tensor:
         return vectors if vectors.dim() == 1 else vectors[row]
 
-    return LocalPlan(vector(plan.start), plan.step, None if plan.correction is None else vector(plan.correction))
+    correction = None if plan.correction is None else vector(plan.correction)
+    return replace(plan, start=vector(plan.start), correction=correction)
 
 
 @contextmanager

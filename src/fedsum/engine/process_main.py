@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ..algorithms import LocalPlan
 from .loop import client_work
+from .step_counts import steps_of
 
-Job = tuple[int, int, float, bool, int]
-"""client, round, step, whether there is a correction, and the index of the G to write"""
+Job = tuple[int, int, dict[str, float], bool, int]
+"""client, round, the plan's scalars, whether there is a correction, and the index of the G to write"""
 
 
 def main(descriptor: int) -> None:
@@ -30,10 +31,11 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
     connection.send(None)
     while True:
-        client, t, step, corrected, index = jobs.get()
+        client, t, scalars, corrected, index = jobs.get()
         try:
-            plan = LocalPlan(start, step, correction if corrected else None)
-            options = {name: settings[name] for name in ("seed", "K", "batch_size")}
+            plan = LocalPlan(start, correction=correction if corrected else None, **scalars)
+            options = {"seed": settings["seed"], "batch_size": settings["batch_size"]}
+            options["K"] = steps_of(settings["K"], client)
             G[index].copy_(client_work(settings["task"], plan, client, t, **options))
             connection.send(None)
         except Exception:

@@ -27,6 +27,7 @@ from ..participation import Ids
 from ..tasks import BaseTask
 from .bank import reserve
 from .loop import own_plan
+from .step_counts import StepCounts
 
 _ROLES = ("start", "correction", "G0", "G1")
 """the vectors that a worker shares with its parent; one G is read while the other is computed"""
@@ -42,7 +43,7 @@ class WorkerEngine:
       workers: number of processes; default: one per core.
     """
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int, workers: int | None = None) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int, workers: int | None = None) -> None:
         self._workers: list[_Worker] = []
         settings = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}
         # Shared memory needs no disk, but containers often have little of it.
@@ -142,7 +143,8 @@ class _Worker:
         if plan.correction is not None:
             self.correction.copy_(plan.correction)
         with suppress(BrokenPipeError):  # a worker that ended is reported by `answer`
-            self.connection.send((client, t, plan.step, plan.correction is not None, self.G_index))
+            scalars = {"step": plan.step, "pull": plan.pull, "decay": plan.decay}
+            self.connection.send((client, t, scalars, plan.correction is not None, self.G_index))
 
     def answer(self) -> Tensor:
         """Waits until the worker is done, and returns its G. The next client's G does not overwrite it."""

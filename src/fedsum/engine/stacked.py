@@ -1,6 +1,7 @@
 """A whole cohort as one computation: the clients' models are stacked, [C, d], and take every step together."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,30 +12,35 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .local_step import FinishedSums, is_pulled, local_step
+from .step_counts import StepCounts, cohort_counts, most_steps, steps_of
 
 _CHUNK = 32
 
 
 def cohort_steps(
     gradients: Callable[[Tensor, Tensor], Tensor],
-    start: Tensor,
-    step: float | Tensor,
-    correction: float | Tensor,
+    plan: LocalPlan,
     batches: Iterable[Tensor],
+    counts: Tensor | None = None,
 ) -> Tensor:
-    """The sum of the raw gradients over the steps, [C, d]; `gradients` takes stacked models and batches."""
-    x, total = start, torch.zeros_like(start)
+    """The sum of the raw gradients over the steps, [C, d]; `gradients` takes stacked models and batches.
+
+    `counts` are the clients' own numbers of steps, [C]; default: one per batch.
+    """
+    x, total, finished = plan.start, torch.zeros_like(plan.start), FinishedSums(counts)
+    correction = 0.0 if plan.correction is None else plan.correction
+    scalars = (plan.pull, plan.decay) if is_pulled(plan) else ()
     for batch in batches:
-        g = gradients(x, batch)
-        total = total + g
-        x = x - step * (g + correction)
-    return total
+        x, total = local_step(x, total, gradients(x, batch), plan.start, correction, plan.step, *scalars)
+        finished.step_done(total)
+    return finished.sums(total)
 
 
 class BatchedEngine:
     """Stacked clients on any device, in chunks, without a compiler and without CUDA graphs."""
 
-    def __init__(self, task: BaseTask, seed: int, K: int, batch_size: int) -> None:
+    def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
@@ -44,12 +50,16 @@ class BatchedEngine:
             chunk = slice(first, first + _CHUNK)
             chunk_clients = clients[chunk]
             batches = stacked_batches(self.task, self.seed, t, chunk_clients, self.K, self.batch_size).to(G.device)
+            counts = cohort_counts(self.K, chunk_clients)
+            counts = counts if counts is None else counts.to(G.device)
             ids = torch.from_numpy(chunk_clients).to(G.device)
-            correction = 0.0 if plan.correction is None else rows(plan.correction, chunk)
+            correction = None if plan.correction is None else rows(plan.correction, chunk)
             start = rows(plan.start, chunk).expand(len(chunk_clients), -1)
+            chunk_plan = replace(plan, start=start, correction=correction)
             with keyed_noise(self.task, self.seed, t, first, G.device):
-                G[chunk] = cohort_steps(partial(self._gradients, ids), start, plan.step, correction, batches)
-        return G.div_(self.K)
+                G[chunk] = cohort_steps(partial(self._gradients, ids), chunk_plan, batches, counts)
+            G[chunk] /= len(batches) if counts is None else counts[:, None]
+        return G
 
     def _gradients(self, clients: Tensor, x: Tensor, batch: Tensor) -> Tensor:
         return self.task.gradients(x, clients, batch)
@@ -63,8 +73,21 @@ def rows(vectors: Tensor, chunk: slice) -> Tensor:
     return vectors if vectors.dim() == 1 else vectors[chunk]
 
 
-def stacked_batches(task: BaseTask, seed: int, t: int, clients: Ids, K: int, batch_size: int) -> Tensor:
-    """The batches of a cohort, [K, C, ...]. Batches whose last dimension is shorter are padded with zeros."""
-    batches = [task.batches(seed, t, client, K, batch_size) for client in clients.tolist()]
+def stacked_batches(
+    task: BaseTask, seed: int, t: int, clients: Ids, counts: StepCounts, batch_size: int, steps: int | None = None
+) -> Tensor:
+    """The batches of a cohort, [K, C, ...]. Batches whose last dimension is shorter are padded with zeros.
+
+    K is the largest number of steps in the cohort, or `steps` if that is larger. A client that takes fewer steps has
+    its last batch repeated.
+    """
+    batches = [task.batches(seed, t, i, steps_of(counts, i), batch_size) for i in clients.tolist()]
     longest = max(batch.shape[-1] for batch in batches)
-    return torch.stack([F.pad(batch, (0, longest - batch.shape[-1])) for batch in batches], dim=1)
+    K = steps or most_steps(counts, clients)
+    padded = (F.pad(batch, (0, longest - batch.shape[-1])) for batch in batches)
+    return torch.stack([batch if len(batch) == K else _repeated(batch, K) for batch in padded], dim=1)
+
+
+def _repeated(batches: Tensor, K: int) -> Tensor:
+    """The batches, the last one repeated until there are K."""
+    return torch.cat([batches, batches[-1:].expand(K - len(batches), *batches.shape[1:])])

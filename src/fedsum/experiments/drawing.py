@@ -34,6 +34,8 @@ def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
     # The last `eval_last` rounds, because all of them were evaluated.
     zoom = max(run.config.get("eval_last", 0) for run in runs) or _ZOOM
     views: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
+    if figure.get("bytes"):
+        views["bytes"] = {"x": "bytes"}
     tasks = sorted({run.config["task"]["name"] for run in runs})
     for view, options in views.items():
         # A single figure of all tasks may be too tall.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, Message, State
-from ..engine import client_work
+from ..engine import client_work, regularised
 from ..tasks import BaseTask
 from .precision import narrowed, widened
 from .probes import stateful, telescopes, totals_are_gradients
@@ -62,12 +62,19 @@ def _compute(state: State, order: Order, algorithm: Algorithm, task: BaseTask) -
     now, step_id, down = order.terms.now, order.step_id, order.vectors
     if step_id.farewell:
         return algorithm.receive(state, down, now), {}
-    dtype = getattr(torch, order.terms.dtype)
+    dtype, seed, batch_size = getattr(torch, order.terms.dtype), order.terms.seed, order.terms.batch_size
+    state = algorithm.keyed(state, torch.tensor(step_id.client), seed)
     plan = algorithm.plan(narrowed(state, dtype), down, now)
-    seed, batch_size = order.terms.seed, order.terms.batch_size
-    G = client_work(task, plan, step_id.client, step_id.t, seed=seed, K=now.K, batch_size=batch_size)
+    task = regularised(task, order.terms.clip_norm or None, order.terms.weight_decay)
+    G = client_work(task, plan, step_id.client, step_id.t, seed=seed, K=round(now.K), batch_size=batch_size)
     G = _clipped(G, order.terms.clip)
-    if dtype == torch.float64 or not (state and telescopes(algorithm) and totals_are_gradients(algorithm)):
+    if algorithm.lossy:  # adds what it sends to its state; in float64, so that rounding errors do not add up
+        state = widened(state)
+    if (
+        algorithm.lossy
+        or dtype == torch.float64
+        or not (state and telescopes(algorithm) and totals_are_gradients(algorithm))
+    ):
         uplink, state = algorithm.report(state, down, plan, G, now)
         return state, uplink
     # The uplink is a change of the state, rounded to the dtype. The next state is the one that the rounded uplink leads

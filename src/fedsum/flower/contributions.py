@@ -50,7 +50,7 @@ class Contributions:
         first = client not in state.last
         row = state.rows.get(client, self.algorithm.init_row(state.start))
         row = self.algorithm.identify(row, torch.tensor(client))
-        part, row = self.algorithm.digest(row, widened(uplink), now)
+        part, row = self.algorithm.digest(row, widened(self.algorithm.unpack(uplink, state.start)), now)
         if not self.telescopes:
             return Contribution(part, row, {}, None, norm(part), EXACT)
         if self.table:
@@ -80,9 +80,12 @@ class Contributions:
         """The sum of what contributions add to the server's sums; zeros if there are none."""
         if parts:
             return {name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}
-        uplink = widened(example_uplink(self.algorithm, state.start, now))
+        uplink = widened(self._example(state, now))
         part, _ = self.algorithm.digest(self.algorithm.init_row(state.start), uplink, now)
         return {name: torch.zeros_like(value) for name, value in part.items()}
+
+    def _example(self, state: ServerState, now: Round) -> Message:
+        return self.algorithm.unpack(example_uplink(self.algorithm, state.start, now), state.start)
 
     def withdrawal(self, state: ServerState, client: int, now: Round) -> Message | None:
         """What takes the client's total out of the sums: {} if there is nothing in them, None if it is not known."""
@@ -93,8 +96,7 @@ class Contributions:
         if stateful(self.algorithm):
             return None
         # The server remembers the client's last report. A report of zero takes its place.
-        example = example_uplink(self.algorithm, state.start, now)
-        zero = {name: torch.zeros_like(value) for name, value in widened(example).items()}
+        zero = {name: torch.zeros_like(value) for name, value in widened(self._example(state, now)).items()}
         return self.algorithm.digest(state.rows[client], zero, now)[0]
 
     def drift(self, state: ServerState, now: Round) -> float:

@@ -20,7 +20,10 @@ from .reply_limits import TEXT_LIMIT, ReplyLimits
 
 ONLINE = "online"
 """the schedule's name if none is given: all clients that are online take part"""
-USED_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed", "eval_every", "eval_last")
+USED_OPTIONS = (
+    *("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "clip_norm", "weight_decay", "seed"),
+    *("eval_every", "eval_last"),
+)
 """options of a run that a deployment uses"""
 _TABLES = ("algorithm", "schedule", "eta_l")
 """tables that are settings; all others belong to the app"""
@@ -114,6 +117,7 @@ class Deployment:
         return ReplyLimits.of(uplink, self.message_limit, self.inflated_limit or self.message_limit, self.text_limit)
 
 
+_REQUIRED = ("clients", "rounds", "local_steps", "eta_l")
 _OWN_SETTINGS = tuple(setting.name for setting in fields(Deployment) if setting.metadata)
 SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *_OWN_SETTINGS)
 
@@ -128,7 +132,7 @@ def setting_rows() -> list[dict[str, str]]:
         {"name": "[schedule]", "default": "", "doc": "name, and its fields beside it; none: all clients online"},
     ]
     for setting in (*options, *fields(MergeRules), *own_settings):
-        default = "required" if setting.default is dataclasses.MISSING else str(setting.default)
+        default = "required" if setting.name in _REQUIRED else "" if setting.default is None else str(setting.default)
         rows.append({"name": setting.name.replace("_", "-"), "default": default, "doc": setting.metadata["doc"]})
     return rows
 
@@ -162,7 +166,7 @@ def _nested(config: Mapping[str, Any]) -> Table:
         elif not dot:
             settings = [setting.replace("_", "-") for setting in SETTINGS]
             raise InputError(key, value, f"no such setting; {nearest(key, settings)}")
-    for name in ("clients", "rounds", "local_steps", "eta_l"):
+    for name in _REQUIRED:
         if name not in table:
             raise InputError(name.replace("_", "-"), None, "is required in [tool.flwr.app.config]")
     if not table.get("algorithm"):

@@ -19,7 +19,7 @@ from .server_state import ServerState
 
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""
-_RESULT_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "seed")
+_RESULT_OPTIONS = ("rounds", "local_steps", "eta_l", "eta_g", "batch_size", "clip_norm", "weight_decay", "seed")
 """`rounds` may change, but rates are compared over the rounds that both runs have"""
 # Settings that may change when a run is resumed: they affect neither finished rounds nor client states.
 _FREE = ("rounds", "schedule", "eval_every", "eval_last", *(f"{DEPLOYMENT}.{name}" for name in FREE_RULES))

@@ -52,6 +52,7 @@ class Ledger:
     def __init__(self, algorithm: Algorithm, x0: Tensor, n: int, options: Options, rules: MergeRules) -> None:
         self.algorithm, self.options, self.rules = algorithm, options, rules
         self.n = integer("clients", n, low=1)
+        self._local_steps = integer("local_steps", options.local_steps, low=1)
         rules.check(algorithm, self.n)
         self.state = ServerState(server={}, start=x0, delays=DelayMeter(self.n), on_loss=rules.on_loss)
         algorithm.check(self.record(0))
@@ -77,7 +78,7 @@ class Ledger:
 
     def record(self, t: int) -> Round:
         """The record of round t. Its rates are those of round t; its `t` counts from the first round of the epoch."""
-        return replace(self.options.record(t, self.n), t=t - self.state.first_round)
+        return replace(self.options.record(t, self.n, self._local_steps), t=t - self.state.first_round)
 
     def eligible(self, client: int) -> bool:
         """Whether this client exists, is not evicted, and has too few strikes to be skipped."""
@@ -264,7 +265,16 @@ class Ledger:
     def _terms(self, now: Round) -> Terms:
         dtype = str(self.state.start.dtype).removeprefix("torch.")
         clip = self.limit if self._clips else math.inf
-        return Terms(now, self.options.seed, self.options.batch_size, dtype, clip if math.isfinite(clip) else 0.0)
+        options = self.options
+        return Terms(
+            now,
+            options.seed,
+            options.batch_size,
+            dtype,
+            clip if math.isfinite(clip) else 0.0,
+            options.clip_norm or 0.0,
+            options.weight_decay,
+        )
 
     def _bounded(self, accepted: dict[int, Reply]) -> tuple[dict[int, Contribution], dict[int, str]]:
         """The contributions within the bound, and why the others are refused."""

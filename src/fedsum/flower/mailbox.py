@@ -68,7 +68,8 @@ class Mailbox:
     def _count(self, message: FlowerMessage | None, size: int = 0) -> int:
         """Adds a message to the traffic of the run, and returns its bytes."""
         records = message.content.array_records.values() if message else ()
-        vectors = sum(len(array.shape) == 1 for record in records for array in record.values())
+        arrays = ((name, array) for record in records for name, array in record.items())
+        vectors = sum(len(array.shape) == 1 and ":" not in name for name, array in arrays)  # as `count` does
         traffic = Traffic(vectors=vectors, bytes=size or (size_in_bytes(message) if message else 0))
         self.state.sent += traffic
         return traffic.bytes

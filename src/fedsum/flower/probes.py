@@ -36,8 +36,11 @@ def example_uplink(algorithm: Algorithm, x: Tensor, now: Round) -> Message:
 def telescopes(algorithm: Algorithm) -> bool:
     """Whether a client's uplinks are changes whose sum depends on its last report only.
 
-    Probed: the contributions of two reports must sum to the contribution of the second report alone.
+    Probed: the contributions of two reports must sum to the contribution of the second report alone. A lossy uplink
+    never does so for all gradients.
     """
+    if algorithm.lossy:
+        return False
     first, second = torch.tensor([1.0, 2.0]), torch.tensor([4.0, -8.0])
     both, alone = _sum_of_contributions(algorithm, [first, second]), _sum_of_contributions(algorithm, [second])
     return all(torch.equal(both[name], alone[name]) for name in both)
@@ -58,7 +61,7 @@ def _sum_of_contributions(algorithm: Algorithm, gradients: Iterable[Tensor]) -> 
     down = algorithm.downlink(algorithm.init_server(x, now), now)
     for G in gradients:
         uplink, state = algorithm.report(state, down, algorithm.plan(state, down, now), G, now)
-        part, row = algorithm.digest(row, uplink, now)
+        part, row = algorithm.digest(row, algorithm.unpack(uplink, x), now)
         total = {name: total.get(name, torch.zeros_like(value)) + value for name, value in part.items()}
     return total
 
@@ -70,7 +73,8 @@ def sums(algorithm: Algorithm) -> list[str]:
     """
     x, now = torch.zeros(2), Round(t=0, N=1, K=1, eta_l=1.0, eta_g=1.0)
     server = algorithm.init_server(x, now)
-    part, _ = algorithm.digest(algorithm.init_row(x), example_uplink(algorithm, x, now), now)
+    uplink = algorithm.unpack(example_uplink(algorithm, x, now), x)
+    part, _ = algorithm.digest(algorithm.init_row(x), uplink, now)
     one, both = ({name: torch.full_like(value, size) for name, value in part.items()} for size in (1.0, 2.0))
     at_once = algorithm.merge(server, both, 1, now)
     in_turn = algorithm.merge(algorithm.merge(server, one, 1, now), one, 1, now)

@@ -69,6 +69,9 @@ class Terms:
     """of all vectors, as torch names it"""
     clip: float = 0.0
     """largest norm of the mean gradient; a larger one is scaled down. 0: no limit"""
+    clip_norm: float = 0.0
+    """largest norm of every gradient of the local steps; a larger one is scaled down. 0: no limit"""
+    weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)

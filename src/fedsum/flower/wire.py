@@ -26,7 +26,8 @@ def from_order(order: Order) -> RecordDict:
     terms = order.terms
     # Flower's integers have 64 bits with sign; a seed may be larger.
     fields = {**asdict(terms.now), "seed": str(terms.seed), "batch_size": terms.batch_size, "dtype": terms.dtype}
-    fields |= {"clip": terms.clip, "id": order.id, "serial": order.serial}
+    fields |= {"clip": terms.clip, "clip_norm": terms.clip_norm, "weight_decay": terms.weight_decay}
+    fields |= {"id": order.id, "serial": order.serial}
     records: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         "step_id": ConfigRecord(asdict(order.step_id)),
         "terms": ConfigRecord(fields),
@@ -41,9 +42,10 @@ def to_order(content: RecordDict) -> Order:
     try:
         fields: dict[str, Any] = dict(content["terms"])
         batch_size, dtype, seed = fields.pop("batch_size"), fields.pop("dtype"), int(fields.pop("seed"))
-        clip, order_id, serial = fields.pop("clip"), fields.pop("id"), fields.pop("serial")
+        limits = [fields.pop(name) for name in ("clip", "clip_norm", "weight_decay")]
+        order_id, serial = fields.pop("id"), fields.pop("serial")
         start = to_vectors(content["start"])["x"] if "start" in content else None
-        terms = Terms(Round(**fields), seed, batch_size, dtype, clip)
+        terms = Terms(Round(**fields), seed, batch_size, dtype, *limits)
         return Order(_to_step_id(content), terms, to_vectors(content["vectors"]), start, order_id, serial)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableMessage(f"an order that cannot be read: {error!r}") from error

@@ -13,6 +13,7 @@ from typing import Any
 from ..algorithms import ALGORITHMS
 from ..figures import COLOURS
 from ..runs import Run
+from ..spec import display_label
 
 NAMES = {
     **{name: algorithm.label for name, algorithm in ALGORITHMS.items()},
@@ -117,7 +118,11 @@ def styles(labels: Sequence[str], name: str) -> dict[str, int]:
 def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list[str]:
     """Each run's label for `table`, a table of its config, with the options that differ within a group of runs."""
     options = [_flat({k: v for k, v in run.config[table].items() if k != "name"}) for run in runs]
-    names = [run.config[table]["name"] for run in runs]
+    # A wrapper's name alone would not say which algorithm it wraps.
+    names = [
+        display_label(table, run.config[table]) if table in run.config[table] else run.config[table]["name"]
+        for run in runs
+    ]
     shown_options = _differing(zip(groups, names, strict=True), options)
     return [_label(name, run_options, shown_options) for name, run_options in zip(names, options, strict=True)]
 

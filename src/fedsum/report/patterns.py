@@ -6,6 +6,7 @@ tau_t: the longest any client has been away, in rounds, as of round t; tau_avg a
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,19 +81,13 @@ def schedule_summary(
 ) -> dict[str, float | int | None]:
     """Counts, delays, the lemma's bound (None if no lemma applies) and theory's learning rates, by name.
 
-    eta_l and eta_g are Theorem 1's; largest_eta_l is the largest that FedSUM's descent lemma permits at eta_g = 1.
+    eta_l and eta_g are Theorem 1's. best_eta_l has the smallest bound of FedSUM's descent lemma at eta_g = 1, and
+    largest_eta_l is the largest that the lemma permits.
     """
     delays = measured.delays
-    rates = theory.learning_rates(
-        L=L,
-        sigma=sigma,
-        N=measured.pattern.N,
-        K=K,
-        T=measured.rounds,
-        Delta_f=Delta_f,
-        tau_max=delays.max,
-        tau_avg=delays.avg,
-    )
+    constants: dict[str, Any] = {"L": L, "sigma": sigma, "N": measured.pattern.N, "K": K, "T": measured.rounds}
+    constants |= {"Delta_f": Delta_f, "tau_max": delays.max, "tau_avg": delays.avg}
+    rates = theory.learning_rates(**constants)
     return {
         "clients": measured.pattern.N,
         "rounds": measured.rounds,
@@ -107,5 +102,6 @@ def schedule_summary(
         "tau_max_bound": measured.tau_max_bound,
         "eta_l": rates.eta_l,
         "eta_g": rates.eta_g,
+        "best_eta_l": theory.best_rates(eta_g=1.0, **constants).eta_l,
         "largest_eta_l": theory.largest_eta_l(1.0, L=L, K=K, tau_max=delays.max),
     }

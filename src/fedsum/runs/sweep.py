@@ -22,7 +22,7 @@ from typing import Any
 
 from ..base.checks import InputError, short
 from ..base.toml_values import Table
-from ..spec import PARTS, SWEEP, RunSpec, assigned, display_name
+from ..spec import PARTS, SWEEP, RunSpec, assigned, display_label, display_name
 from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
 from .layout import CONFIG
@@ -117,7 +117,7 @@ def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[st
     part, _, last = key.rpartition(".")
     part = part if last == "name" else key
     tables = [value if isinstance(value, Mapping) else {"name": value} for value in values]
-    names = [display_name(part, str(table.get("name", ""))) for table in tables]
+    names = [display_label(part, table) for table in tables]
     # "package.module:function" is shown as its last part, unless two functions would then have the same name.
     own_names = [name.rpartition(":")[2] for name in names]
     if len(set(own_names)) == len(set(names)):

@@ -1,7 +1,7 @@
 """Settings: a RunSpec, parsed from a table and dumped to one; TOML files and `--set`."""
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
-from .display_names import display_name
+from .display_names import display_label, display_name
 from .imported import code_confirmed_by
 from .run_spec import DEPLOYMENT, ENVIRONMENT, METRIC_DIRECTIONS, PARTS, SETTINGS, RunSpec
 from .same_run import first_difference
@@ -22,6 +22,7 @@ __all__ = [
     "TaskSpec",
     "assigned",
     "code_confirmed_by",
+    "display_label",
     "display_name",
     "dump_algorithm",
     "first_difference",

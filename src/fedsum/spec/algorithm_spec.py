@@ -4,7 +4,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ..algorithms import ALGORITHMS, OPTIMISERS, Algorithm, ServerOpt, ServerOptimiser
+from ..algorithms import (
+    ALGORITHMS,
+    COMPRESSORS,
+    OPTIMISERS,
+    Algorithm,
+    Compressed,
+    Compressor,
+    ServerOpt,
+    ServerOptimiser,
+)
 from ..base.checks import InputError
 from ..base.registry import build, registered, split
 from ..base.toml_values import Table, plain
@@ -12,22 +21,29 @@ from ..training import parse_rate
 from .imported import absolute, check_arguments, import_path, imported
 
 T = TypeVar("T")
+_WRAPPERS = (ServerOpt, Compressed)
+_PARTS: dict[str, tuple[Mapping[str, type[Any]], type[Any]]] = {
+    "optimiser": (OPTIMISERS, ServerOptimiser),
+    "compressor": (COMPRESSORS, Compressor),
+}
+"""fields of a wrapper besides its algorithm that are objects: their classes by name, and the base class"""
 
 
 def parse_algorithm(table: Any) -> Algorithm:
     """From a name, or a table with a name and fields; `dump_algorithm` is the inverse."""
     name, fields = split("algorithm", table)
-    wraps = registered(ALGORITHMS, name) == ServerOpt.__name__
+    wraps = registered(ALGORITHMS, name) in [cls.__name__ for cls in _WRAPPERS]
     return _named("algorithm", ALGORITHMS, Algorithm, name, {**fields, **(_wrapped(fields) if wraps else {})})
 
 
-def _wrapped(fields: Table) -> dict[str, Algorithm | ServerOptimiser]:
-    """The two parts of a ServerOpt, each a name, or a table with a name and fields."""
-    parts: dict[str, Algorithm | ServerOptimiser] = {}
+def _wrapped(fields: Table) -> dict[str, Any]:
+    """The parts of a wrapper, each a name, or a table with a name and fields."""
+    parts: dict[str, Any] = {}
     if "algorithm" in fields:
         parts["algorithm"] = parse_algorithm(fields["algorithm"])
-    if "optimiser" in fields:
-        parts["optimiser"] = _named("optimiser", OPTIMISERS, ServerOptimiser, *split("optimiser", fields["optimiser"]))
+    for part, (classes, base) in _PARTS.items():
+        if part in fields:
+            parts[part] = _named(part, classes, base, *split(part, fields[part]))
     return parts
 
 
@@ -46,14 +62,16 @@ def _named(kind: str, classes: Mapping[str, type[T]], base: type[Any], name: str
 
 def dump_algorithm(algorithm: Algorithm, rounds: int) -> Table:
     """A table of TOML types; a field that is a function of the round becomes its values over `rounds` rounds."""
-    if isinstance(algorithm, ServerOpt):
-        optimiser = algorithm.optimiser
-        return {
-            "name": _name(algorithm, ALGORITHMS),
-            "algorithm": dump_algorithm(algorithm.algorithm, rounds),
-            "optimiser": {"name": _name(optimiser, OPTIMISERS), **object_fields(optimiser, rounds)},
-        }
-    return {"name": _name(algorithm, ALGORITHMS), **object_fields(algorithm, rounds)}
+    if not isinstance(algorithm, _WRAPPERS):
+        return {"name": _name(algorithm, ALGORITHMS), **object_fields(algorithm, rounds)}
+    table: Table = {"name": _name(algorithm, ALGORITHMS), "algorithm": dump_algorithm(algorithm.algorithm, rounds)}
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if field.name in _PARTS:
+            table[field.name] = {"name": _name(value, _PARTS[field.name][0]), **object_fields(value, rounds)}
+        elif field.name != "algorithm":
+            table[field.name] = plain(value, rounds)
+    return table
 
 
 def _name(source: Any, classes: Mapping[str, type]) -> str:

@@ -1,9 +1,11 @@
 """Display names: one spelling per name, whatever a file's spelling."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from ..algorithms import ALGORITHMS
 from ..base.registry import registered
+from .algorithm_spec import parse_algorithm
 from .schedule_spec import NAMED_SCHEDULES
 from .task_spec import TASKS
 
@@ -20,3 +22,14 @@ def display_name(part: str, name: str) -> str:
     if spelling is None:
         return name
     return ALGORITHMS[spelling].label if part == "algorithm" else spelling
+
+
+def display_label(part: str, table: Mapping[str, Any]) -> str:
+    """The display name of a table with a name; for an algorithm on top of another one, the label of both.
+
+    >>> display_label("algorithm", {"name": "ServerOpt", "algorithm": "fedsum", "optimiser": "adam"})
+    'FedSUM + Adam'
+    """
+    if part == "algorithm" and "algorithm" in table:
+        return parse_algorithm(dict(table)).label
+    return display_name(part, str(table.get("name", "")))

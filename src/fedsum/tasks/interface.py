@@ -16,6 +16,8 @@ class BaseTask(Protocol):
     For `simulate(per_client=True)` a task defines `evaluate_clients(x) -> (metrics, scores)`: the metrics of
     `evaluate`, and arrays `loss` and optionally `accuracy` with one number per client, by name.
 
+    For `simulate(local_epochs=...)` a task has an attribute `client_sizes`, the number of samples of each client, [N].
+
     A task whose `evaluate` returns metrics of its own states their directions in an attribute `better`, such as
     {"test_auc": "higher"}. Grid searches, tables and reports use it.
     """

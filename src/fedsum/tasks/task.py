@@ -116,6 +116,11 @@ class Task:
         self.threshold = self._binary_threshold()
 
     @property
+    def client_sizes(self) -> NDArray[np.int64]:
+        """The number of training samples of each client, [N]."""
+        return np.array([len(part) for part in self.partition.parts])
+
+    @property
     def better(self) -> dict[str, Better]:
         """Which direction of this task's own metrics is better, by the name in a row of metrics."""
         return {f"{on}_{name}": metric.better for name, metric in self.metrics.items() for on in metric.on}

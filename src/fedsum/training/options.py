@@ -100,12 +100,28 @@ class Options:
     """The settings of simulate(), as files and `--set` name them."""
 
     rounds: int = _option("rounds of training", _whole(1), symbol="T")
-    local_steps: int = _option("local steps per active client and round", _whole(1), symbol="K")
+    local_steps: int | None = _option(
+        "local steps per active client and round",
+        _optional(_whole(1)),
+        symbol="K",
+        default=None,
+    )
+    local_epochs: int | None = _option(
+        "instead of `local_steps`: passes over a client's own samples per round",
+        _optional(_whole(1)),
+        default=None,
+    )
     eta_l: Rate = _option(
         "local learning rate, a number or a function of the round", check_rate, symbol="eta_l", parse=parse_rate
     )
     eta_g: float = _option("global learning rate", _positive, symbol="eta_g", default=1.0)
     batch_size: int = _option("samples per gradient", _whole(1), default=128)
+    clip_norm: float | None = _option(
+        "largest norm of a gradient; a larger one is scaled down", _optional(_positive), default=None
+    )
+    weight_decay: float = _option(
+        "adds weight_decay * x to every gradient", lambda name, value: real(name, value, low=0), default=0.0
+    )
     seed: int = _option("of initial weights, schedule and batches", lambda _, value: check_seed(value), default=0)
     eval_every: int = _option(
         "rounds between evaluations; the first and the last model are always evaluated", _whole(1), default=10
@@ -155,6 +171,10 @@ class Options:
             self,
             **{option.name: option.metadata["check"](option.name, getattr(self, option.name)) for option in OPTIONS},
         )
+        if (self.local_steps is None) == (self.local_epochs is None):
+            both = self.local_steps is not None
+            accepted = "remove it, or local_epochs" if both else "is required, or local_epochs"
+            raise InputError("local_steps", self.local_steps, accepted)
         if isinstance(self.eta_l, PerRound) and len(self.eta_l.values) < self.rounds:
             raise InputError("eta_l", f"{len(self.eta_l.values)} values", f"one value for each of {self.rounds} rounds")
 
@@ -186,10 +206,10 @@ class Options:
                 table[option.name] = value
         return table
 
-    def record(self, t: int, N: int) -> Round:
-        """The record of round t, which server and clients share."""
+    def record(self, t: int, N: int, K: float) -> Round:
+        """The record of round t, which server and clients share; K is the (mean) number of local steps."""
         rate = _positive(f"eta_l({t})", self.eta_l(t)) if callable(self.eta_l) else float(self.eta_l)
-        return Round(t=t, N=N, K=self.local_steps, eta_l=rate, eta_g=float(self.eta_g))
+        return Round(t=t, N=N, K=K, eta_l=rate, eta_g=float(self.eta_g))
 
     def evaluates(self, done: int) -> bool:
         """Whether the model is evaluated after `done` rounds."""

@@ -1,6 +1,8 @@
-"""One round: gather -> downlink -> plan -> engine -> report -> digest -> merge -> farewell -> scatter."""
+"""One round: gather -> downlink -> plan -> engine -> report -> unpack -> digest -> merge -> farewell -> scatter."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..algorithms import Algorithm, Round, Traffic, count
@@ -17,26 +19,33 @@ def play_round(
     upcoming: Ids | None,
     now: Round,
     engine: Engine,
+    seed: int,
+    shares: NDArray[np.float64] | None = None,
     ranks: Ranks | None = None,
 ) -> Traffic:
     """One round with the cohort stacked: updates the server state and the banks, and returns the traffic.
 
-    `upcoming` are the next round's clients, whose states may be fetched while the device computes this round. With
-    several `ranks`, this rank trains its share of the clients.
+    `upcoming` are the next round's clients, whose states may be fetched while the device computes this round. `shares`
+    are K_i/K of all clients, for an algorithm that adds up displacements of clients with different numbers of steps.
+    With several `ranks`, this rank trains its share of the clients.
     """
     ranks = ranks or Ranks()
     m, active = len(active), ranks.share(active)
     clients, memory = state.clients, state.memory
-    client, row = clients.gather(active), memory.gather(active)
+    client, row, ids = clients.gather(active), memory.gather(active), torch.from_numpy(active)
+    client = algorithm.keyed(client, ids, seed)
     down = algorithm.downlink(state.server, now)
     plan = algorithm.plan(client, down, now)
     G: Tensor = engine(plan, active, now.t)
+    if shares is not None:
+        G = G * torch.from_numpy(shares[active]).to(G)[:, None]
     if upcoming is not None:
         upcoming = ranks.share(upcoming)
         clients.expect(upcoming)
         memory.expect(upcoming)
-    uplink, client = algorithm.report(client, down, plan, G, now)
-    row = algorithm.identify(row, torch.from_numpy(active))
+    message, client = algorithm.report(client, down, plan, G, now)
+    uplink = algorithm.unpack(message, state.server["x"])
+    row = algorithm.identify(row, ids)
     contribution, row = algorithm.digest(row, uplink, now)
     total = ranks.sum({name: value.sum(0) for name, value in contribution.items()})
     state.server = algorithm.merge(state.server, total, m, now)
@@ -44,7 +53,7 @@ def play_round(
     client = algorithm.receive(client, farewell, now)
     clients.scatter(active, client)
     memory.scatter(active, row)
-    return (count(down) + count(farewell)) * m + _of_all_ranks(count(uplink, stacked=True), ranks)
+    return (count(down) + count(farewell)) * m + _of_all_ranks(count(message, stacked=True), ranks)
 
 
 def _of_all_ranks(sent: Traffic, ranks: Ranks) -> Traffic:

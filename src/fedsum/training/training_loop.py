@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,10 +14,19 @@ from torch import Tensor
 from .. import theory
 from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
-from ..engine import StateBank, arithmetic, bound_task, choose_engine, client_evaluation, evaluation
+from ..engine import (
+    StateBank,
+    arithmetic,
+    bound_task,
+    choose_engine,
+    client_evaluation,
+    evaluation,
+    regularised,
+)
 from ..participation import DelayMeter, Ids, Schedule, as_ids, refuse_short
 from ..tasks import BaseTask, Quadratic, directions_of
 from .history import History
+from .local_steps import mean_steps, refuse_unequal_steps, step_counts
 from .observer import Observer, RoundDone, Training
 from .options import Options
 from .ranks import Ranks, joined_ranks
@@ -77,12 +87,19 @@ class _Loop:
         observers: Sequence[Observer],
         ranks: Ranks,
     ) -> None:
-        algorithm.check(options.record(0, task.n))
+        self.counts = step_counts(task, options)
+        self.K = mean_steps(self.counts)
+        refuse_unequal_steps(algorithm, self.counts)
+        self.shares = None
+        if not isinstance(self.counts, int) and algorithm.unequal_steps == "displacements":
+            self.shares = self.counts / self.K
+        first = options.record(0, task.n, self.K)
+        algorithm.check(first)
         x0 = task.init(options.seed)
         check_once(algorithm, x0)
         self.device = x0.device  # not the run's device if the task ignores `to`
         self.state = RunState(
-            server=algorithm.init_server(x0, options.record(0, task.n)),
+            server=algorithm.init_server(x0, first),
             clients=StateBank(algorithm.init_client(x0)),
             memory=StateBank(algorithm.init_row(x0)),
             meter=DelayMeter(task.n),
@@ -106,10 +123,10 @@ class _Loop:
         diverged = None
         engine = choose_engine(
             options.engine,
-            task,
+            regularised(task, options.clip_norm, options.weight_decay),
             self.device,
             seed=options.seed,
-            K=options.local_steps,
+            K=self.counts,
             batch_size=options.batch_size,
             rounds=options.rounds,
         )
@@ -123,9 +140,11 @@ class _Loop:
             upcoming = self._active(state.done) if state.done < options.rounds else None
             clock = _Clock(state, self.device)
             while upcoming is not None and diverged is None and not stopped:
-                active, now = upcoming, options.record(state.done, task.n)
+                active, now = upcoming, options.record(state.done, task.n, self.K)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
-                state.sent += play_round(algorithm, state, active, upcoming, now, engine, run.ranks)
+                state.sent += play_round(
+                    algorithm, state, active, upcoming, now, engine, options.seed, self.shares, run.ranks
+                )
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
@@ -153,16 +172,15 @@ class _Loop:
             per_client=state.served,
             seed=options.seed,
         )
+        remedy = partial(_remedy, algorithm, task, options.eta_g, round(self.K), history)
         if diverged is None:
             rose = exploded(state.rows)
-            reason = stopped or (f"{rose}: {_remedy(algorithm, task, options, history)}" if rose else "")
+            reason = stopped or (f"{rose}: {remedy()}" if rose else "")
             history = replace(history, stopped=state.done if stopped else None, reason=reason)
             for observer in reversed(self.observers):
                 observer.finished(run, history)
             return history
-        reason = (
-            f"{algorithm.label} diverged by round {diverged}, and stopped: {_remedy(algorithm, task, options, history)}"
-        )
+        reason = f"{algorithm.label} diverged by round {diverged}, and stopped: {remedy()}"
         for observer in reversed(self.observers):
             observer.diverged(run, reason)
         return replace(history, reason=reason)
@@ -242,14 +260,14 @@ class _Clock:
             self._since = time.perf_counter()
 
 
-def _remedy(algorithm: Algorithm, task: BaseTask, options: Options, history: History) -> str:
+def _remedy(algorithm: Algorithm, task: BaseTask, eta_g: float, K: int, history: History) -> str:
     """The largest eta_l that theory covers at the run's eta_g, for the measured delays.
 
     It is a multiple of 1/L if the task does not know L, and FedSUM's if the paper does not analyse the algorithm.
     """
     L, over_L = (task.L, "") if isinstance(task, Quadratic) else (1.0, "/L (L: smoothness of the loss)")
     label = algorithm.label if algorithm.label in theory.FAMILY else "FedSUM"
-    tau_max, eta_g, K = history.delays.max, options.eta_g, options.local_steps
+    tau_max = history.delays.max
     largest = theory.largest_eta_l(eta_g, algorithm=label, L=L, K=K, tau_max=tau_max)
     return (
         f"try a smaller eta_l; for the delays so far, tau_max = {tau_max}, theory guarantees that {label} converges"

@@ -7,9 +7,9 @@ import triton.language as tl
 
 @triton.jit
 def take_step(
-    x, total, g, correction, step, scale,
-    d, s_x, s_total, s_g, s_correction,
-    SCALED: tl.constexpr, BLOCK: tl.constexpr,
+    x, total, g, start, correction, step, scale, pull, decay,
+    d, s_x, s_total, s_g, s_start, s_correction,
+    SCALED: tl.constexpr, PULLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -17,11 +17,15 @@ def take_step(
     gradient = tl.load(g + client * s_g + n, mask=mask)
     if SCALED:
         gradient *= tl.load(scale + client)
-    change = tl.load(step) * (gradient + tl.load(correction + client * s_correction + n, mask=mask))
+    change = gradient + tl.load(correction + client * s_correction + n, mask=mask)
     x += client * s_x + n
     total += client * s_total + n
-    tl.store(x, tl.load(x, mask=mask) - change, mask=mask)
-    tl.store(total, tl.load(total, mask=mask) + gradient, mask=mask)
+    position, summed = tl.load(x, mask=mask), tl.load(total, mask=mask)
+    if PULLED:
+        change += tl.load(pull) * (position - tl.load(start + client * s_start + n, mask=mask))
+        summed *= tl.load(decay)
+    tl.store(x, position - tl.load(step) * change, mask=mask)
+    tl.store(total, summed + gradient, mask=mask)
 
 
 @triton.jit

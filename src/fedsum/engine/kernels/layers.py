@@ -167,12 +167,26 @@ def cross_entropy_gradient(outputs: Tensor, targets: Tensor) -> Tensor:
     return grad
 
 
-def take_step(x: Tensor, total: Tensor, g: Tensor, correction: Tensor, step: Tensor, scale: Tensor | None) -> None:
-    """x -= step (g + correction) and total += g, with g times each client's scale; all [C, d]."""
-    d = x.shape[1]
+def take_step(
+    x: Tensor,
+    total: Tensor,
+    g: Tensor,
+    start: Tensor,
+    correction: Tensor,
+    step: Tensor,
+    scale: Tensor | None,
+    pull: Tensor | None = None,
+    decay: Tensor | None = None,
+) -> None:
+    """`local_step` in place, with g times each client's scale; vectors are [C, d].
+
+    Without `pull` and `decay` (both or none), `start` is not read.
+    """
+    d, pulled = x.shape[1], pull is not None
     kernels.take_step[(triton.cdiv(d, _BLOCK), len(x))](
-        x, total, g, correction, step, scale,
-        d, x.stride(0), total.stride(0), g.stride(0), correction.stride(0), scale is not None, _BLOCK,
+        x, total, g, start if pulled else None, correction, step, scale, pull, decay,
+        d, x.stride(0), total.stride(0), g.stride(0), start.stride(0) if pulled else 0, correction.stride(0),
+        scale is not None, pulled, _BLOCK,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ from torch.nn import functional as F
 from ...base.checks import InputError
 from ...tasks import Augment, BaseTask, ClientScores, Network, Outputs, Standardize, network_of
 from ..cache import TaskCache, cache_of
+from ..local_step import FinishedSums
+from ..regularised import Regularised
 
 if TYPE_CHECKING:
     from .conv_pool import PaddedImages
     from .layers import Convolution, Layer
 
 Shape = tuple[int, ...]
-Steps = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""the sum of the raw gradients over the steps, [C, d], from start, correction, step, clients and batches"""
 Evaluation = Callable[[Tensor], dict[str, float]]
 ClientEvaluation = Callable[[Tensor], tuple[dict[str, float], ClientScores]]
 _NamedModules = list[tuple[str, nn.Module]]
@@ -32,12 +32,33 @@ _ACTIVATIONS = 4
 """activations that our kernels hold at a time, in sizes of the input"""
 
 
+class Steps(Protocol):
+    def __call__(
+        self,
+        start: Tensor,
+        correction: Tensor,
+        step: Tensor,
+        clients: Tensor,
+        batches: Tensor,
+        *scalars: Tensor,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """The sum of the raw gradients over the steps, [C, d].
+
+        `scalars` are the plan's `pull` and `decay`. Without them, pull is 0 and decay is 1. `counts` are the clients'
+        own numbers of steps; default: one per batch.
+        """
+        ...
+
+
 def steps(task: BaseTask) -> Steps | None:
     """The local steps of the task with our kernels; None if the kernels do not support the task or the run.
 
     Steps are captured in a graph and must not copy from the host, which a user's loss or preparation may do.
     """
-    network = network_of(task)
+    extra = task if isinstance(task, Regularised) else None
+    plain = task if extra is None else extra.task
+    network = network_of(plain)
     if network is None or network.training is None:
         return None
     if not kernels_allowed(network.device, network.dtype) or not _trains_plainly(network):
@@ -48,21 +69,35 @@ def steps(task: BaseTask) -> Steps | None:
         return None
     from .layers import cross_entropy_gradient, forward, take_step, write_gradients
 
-    samples = _samples(network, layers, cache_of(task))
+    samples = _samples(network, layers, cache_of(plain))
 
     @torch.no_grad()
-    def all_steps(start: Tensor, correction: Tensor, step: Tensor, clients: Tensor, batches: Tensor) -> Tensor:
+    def all_steps(
+        start: Tensor,
+        correction: Tensor,
+        step: Tensor,
+        clients: Tensor,
+        batches: Tensor,
+        *scalars: Tensor,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         d = start.shape[1]
         x, g = (start.new_empty(len(start), d + -d % _ALIGNMENT)[:, :d] for _ in range(2))
         x.copy_(start)
         total, scale = torch.zeros_like(start), None if network.scale is None else network.scale[clients]
-        parameters, gradients = network.parameters(x), network.parameters(g)
+        parameters, gradients, finished = network.parameters(x), network.parameters(g), FinishedSums(counts)
         for batch in batches:
             inputs, targets = samples(batch)
             outputs, saved = forward(layers, inputs, parameters)
             write_gradients(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
-            take_step(x, total, g, correction, step, scale)
-        return total
+            if extra is None:
+                take_step(x, total, g, start, correction, step, scale, *scalars)
+            else:
+                scaled = g if scale is None else g * scale[:, None]
+                g.copy_(extra.regularise(scaled, x))
+                take_step(x, total, g, start, correction, step, None, *scalars)
+            finished.step_done(total)
+        return finished.sums(total)
 
     return all_steps
 
