@@ -3,6 +3,7 @@
 import json
 import tomllib
 from concurrent.futures import Future
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +44,16 @@ def test_curvature_of_a_network_agrees_with_its_hessian():
     assert curvature(task, batch_size=20).client == pytest.approx(np.mean(tops), rel=0.02)
 
 
+def test_curvature_with_dropout_and_without_any_curvature():
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(20, 3, generator=draw), torch.randint(2, (20,), generator=draw)) for _ in range(2)]
+    layers = torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+    loss = torch.nn.functional.cross_entropy
+    assert 0 < curvature(Task(torch.nn.Sequential(*layers), loss, data)).client < 20  # the same masks on both sides
+    flat = Task(torch.nn.Linear(3, 2), lambda outputs, targets: 0.0 * outputs.sum(), data)
+    assert curvature(flat) == Curvature(0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("schedule", "limit"),
     # The predictions of docs/theory.md, for K = 10.
@@ -61,6 +72,9 @@ def test_the_limit_for_measured_ages_is_the_predicted_one(schedule, limit):
     advice = rate_advice(ages, K=10, L=Curvature(2.0, 0.5))
     assert advice["FedSUM"]["eta_l"] == pytest.approx(limit / 40, rel=0.03)
     assert (advice["SCAFFOLD"]["eta_l"], advice["FedAvg"]["eta_l"]) == (0.5, 2.0)
+    fedsum_b = theory.stability_limit(ages, K=10, follows_sum=False) / 40
+    assert advice["FedSUM-B"]["eta_l"] == pytest.approx(fedsum_b)
+    assert advice["FedSUM-CR"]["eta_l"] == min(advice["FedSUM"]["eta_l"], advice["FedSUM-B"]["eta_l"])
 
 
 def test_ages_are_counted():
@@ -160,6 +174,10 @@ def test_tune_extends_the_best_rates_of_each_algorithm(fedsum, tmp_path, this_pr
     assert fedsum("run", "one.toml", "--folder", "whole")[0] == 0
     tuned = Run.read(tmp_path / f"runs/base-tune/{label},eta_l={eta_l},seed=0")
     assert [row["error"] for row in tuned.rows] == [row["error"] for row in Run.read(tmp_path / "whole").rows]
+    written = tomllib.loads((tmp_path / "runs/base-tune/tuned.toml").read_text())
+    assert written["sweep"]["algorithm, eta_l"] == [
+        [a, chosen["settings"]["eta_l"]] for a, chosen in found["best"].items()
+    ]
     # Again: nothing is trained.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs/base-tune").glob("*/metrics.csv")}
     code, out, _ = fedsum(*command)
@@ -231,6 +249,21 @@ def test_tune_says_that_a_rate_is_at_the_edge(fedsum, tmp_path, this_process):
 def test_searches_that_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         Search.of(tomllib.loads(TUNED.replace(*change)), 3)
+
+
+def test_scores_of_a_search():
+    """A diverged run is the worst, and a run that was extended counts up to the rounds of the stage."""
+    search = Search.of(tomllib.loads(TUNED.replace('"FedSUM", "FedAvg"', '"FedSUM"').replace("[0, 1]", "[0]")), 1)
+    planned = search.planned(0, Path("runs"))  # 15 of 45 rounds, at three rates
+    rows = [{"round": t, "error": float(t)} for t in range(0, 50, 5)]
+    states = ("diverged", "finished", "finished")
+    runs = {p.name: Run(p.folder, state, rows=rows) for p, state in zip(planned, states, strict=True)}
+    for better, value in (("lower", -15.0), ("higher", 15.0)):
+        scores = search.scores(planned, runs, "error", better)["FedSUM"]
+        assert list(scores.values()) == [-np.inf, value, value]
+        assert search.survivors({"FedSUM": scores})["FedSUM"] == [search.rates[1]]
+        assert search.value(value, better) == 15.0
+        assert np.isnan(search.value(-np.inf, better))
 
 
 def test_a_search_over_a_decaying_rate():
