@@ -4,6 +4,7 @@ import dataclasses
 import json
 import tomllib
 from concurrent.futures import Future
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,21 @@ def test_curvature_of_a_network_agrees_with_its_hessian():
     assert curvature(task, batch_size=20).client == pytest.approx(np.mean(tops), rel=0.02)
 
 
+def test_curvature_with_dropout_and_without_any_curvature():
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(20, 3, generator=draw), torch.randint(2, (20,), generator=draw)) for _ in range(2)]
+    layers = torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+    loss = torch.nn.functional.cross_entropy
+    task = Task(torch.nn.Sequential(*layers), loss, data)
+    torch.manual_seed(1)
+    found = curvature(task)
+    torch.manual_seed(2)
+    assert curvature(task) == found  # the masks do not depend on the caller's generator
+    assert 0 < found.client < 20  # and are the same for both gradients
+    flat = Task(torch.nn.Linear(3, 2), lambda outputs, targets: 0.0 * (outputs**2).sum(), data)
+    assert curvature(flat) == Curvature(0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("schedule", "limit"),
     # The predictions of docs/theory.md, for K = 10.
@@ -63,6 +79,9 @@ def test_the_limit_for_measured_ages_is_the_predicted_one(schedule, limit):
     advice = rate_advice(ages, K=10, L=Curvature(2.0, 0.5))
     assert advice["FedSUM"]["eta_l"] == pytest.approx(limit / 40, rel=0.03)
     assert (advice["SCAFFOLD"]["eta_l"], advice["FedAvg"]["eta_l"]) == (0.5, 2.0)
+    fedsum_b = theory.stability_limit(ages, K=10, follows_sum=False) / 40
+    assert advice["FedSUM-B"]["eta_l"] == pytest.approx(fedsum_b)
+    assert advice["FedSUM-CR"]["eta_l"] == min(advice["FedSUM"]["eta_l"], advice["FedSUM-B"]["eta_l"])
 
 
 def test_ages_are_counted():
@@ -162,6 +181,10 @@ def test_tune_extends_the_best_rates_of_each_algorithm(fedsum, tmp_path, this_pr
     assert fedsum("run", "one.toml", "--folder", "whole")[0] == 0
     tuned = Run.read(tmp_path / f"runs/base-tune/{label},eta_l={eta_l},seed=0")
     assert [row["error"] for row in tuned.rows] == [row["error"] for row in Run.read(tmp_path / "whole").rows]
+    written = tomllib.loads((tmp_path / "runs/base-tune/tuned.toml").read_text())
+    assert written["sweep"]["algorithm, eta_l"] == [
+        [a, chosen["settings"]["eta_l"]] for a, chosen in found["best"].items()
+    ]
     # Again: nothing is trained.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs/base-tune").glob("*/metrics.csv")}
     code, out, _ = fedsum(*command)
@@ -215,6 +238,16 @@ def test_the_metric_is_checked_before_the_first_run(fedsum, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_tune_ends_if_a_run_fails(fedsum, tmp_path, this_process):
+    fails = "    def gradient(self, x, client, batch):\n        raise ValueError('no gradient')\n\n    def evaluate("
+    (tmp_path / "own.py").write_text(OWN_METRIC.replace("    def evaluate(", fails))
+    text = TUNED.replace('{name = "quadratic", n = 8, d = 3, noise = 0.05}', '"own.py:task"')
+    (tmp_path / "own.toml").write_text(text.replace('"FedSUM", "FedAvg"', '"FedAvg"').replace("[0, 1]", "[0]"))
+    code, _, error = fedsum("tune", "own.toml", "--by", "error", "--span", 1)
+    assert (code, "failed: ValueError: no gradient" in error) == (1, True)
+    assert not (tmp_path / "runs/own-tune/tuned.toml").exists()
+
+
 def test_tune_says_that_a_rate_is_at_the_edge(fedsum, tmp_path, this_process):
     (tmp_path / "one.toml").write_text(TUNED.replace('"FedSUM", ', "").replace("0.02", "1e-5").replace("= 45", "= 5"))
     code, out, error = fedsum("tune", "one.toml", "--by", "error", "--span", 1)
@@ -235,10 +268,31 @@ def test_searches_that_are_refused(change, message):
         Search.of(tomllib.loads(TUNED.replace(*change)), 3)
 
 
+def test_scores_of_a_search():
+    """A diverged run is the worst, and a run that was extended counts up to the rounds of the stage."""
+    search = Search.of(tomllib.loads(TUNED.replace('"FedSUM", "FedAvg"', '"FedSUM"').replace("[0, 1]", "[0]")), 1)
+    planned = search.planned(0, Path("runs"))  # 15 of 45 rounds, at three rates
+    rows = [{"round": t, "error": float(t)} for t in range(0, 50, 5)]
+    states = ("diverged", "finished", "finished")
+    runs = {p.name: Run(p.folder, state, rows=rows) for p, state in zip(planned, states, strict=True)}
+    for better, value in (("lower", -15.0), ("higher", 15.0)):
+        scores = search.scores(planned, runs, "error", better)["FedSUM"]
+        assert list(scores.values()) == [-np.inf, value, value]
+        assert search.survivors({"FedSUM": scores})["FedSUM"] == [search.rates[1]]
+        assert search.value(value, better) == 15.0
+        assert np.isnan(search.value(-np.inf, better))
+
+
 def test_a_search_over_a_decaying_rate():
     table = tomllib.loads(TUNED.replace("eta_l = 0.02", 'eta_l = {name = "InverseSqrt", eta_0 = 0.1}'))
     search = Search.of(table, 1)
     assert (search.rate, search.rates, search.stages) == ("eta_l.eta_0", [0.05, 0.1, 0.2], [15, 45])
+    for rounds, every, stages in (
+        (50, 10, [10, 50]),
+        (20, 10, [10, 20]),
+        (5, 10, [5]),
+    ):  # a stage ends with an evaluation
+        assert Search.of(table | {"rounds": rounds, "eval_every": every}, 1).stages == stages
 
 
 RATES = [

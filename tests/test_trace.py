@@ -184,9 +184,17 @@ def test_compressed_files_json_lines_and_columns_of_other_names(tmp_path):
     (tmp_path / "log.csv.gz").write_bytes(gzip.compress(lines.encode())[:-9])
     (tmp_path / "bad.jsonl").write_text('{"round": 0, "client": 1}\n[1]\n')
     (tmp_path / "worse.jsonl").write_text('{"round": 0, "client": 1}\n{"round": 0}\n')
-    for name, message in (("log.csv.gz", "a readable"), ("bad.jsonl", "line 2 = "), ("worse.jsonl", "line 2 = '0'")):
+    (tmp_path / "first.jsonl").write_text('{"round": 0}\n{"round": 0, "client": 1}\n')
+    for name, message in (
+        ("log.csv.gz", "a readable"),
+        ("bad.jsonl", "line 2 = "),
+        ("worse.jsonl", "line 2 = '0'"),
+        ("first.jsonl", "line 1 = '0': needs the columns"),
+    ):
         with pytest.raises(InputError, match=message):
             Trace.read(tmp_path / name, **(columns if "csv" in name else {}))
+    (tmp_path / "excel.csv").write_text("\ufeffround,client\n0,anna\n", encoding="utf-8")  # as Excel writes UTF-8
+    assert Trace.read(tmp_path / "excel.csv").names == ("anna",)
 
 
 def test_a_run_folder_remembers_the_columns(tmp_path, fedsum):
