@@ -205,6 +205,20 @@ def test_a_dead_client_costs_a_few_deadlines(tmp_path):
     assert lines.count("not asked after repeated faults: 1") == 1 + 3 + 7
 
 
+def test_a_restart_of_the_supernode_ends_the_pause(tmp_path):
+    """Row: a client is listed and never replies."""
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 4 else None
+
+    def restart(ledger, outcome):
+        if ledger.state.t == 4:
+            del grid.nodes[101]
+            grid.nodes[201] = 1
+
+    federation(tmp_path, FedSUM(), grid=grid, rounds=6, deadline=0.3, on_round=restart)
+    assert missing(tmp_path, 6) == [{1}] * 4 + [set()] * 2  # without a restart it would not be asked before round 7
+
+
 def test_nobody_is_skipped_whom_the_quorum_needs():
     """Row: a client is listed and never replies."""
     attendance = Attendance()
@@ -238,13 +252,14 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
 
     def fails(kind, t, client):
         since = time.monotonic() - first_poll.setdefault((kind, t, client), time.monotonic())
-        slow = {(0, 3): 0.3, (1, 3): 99.0}
+        slow = {(0, 3): 0.3, (1, 3): 99.0, (2, 2): 1.2, (2, 3): 1.6}  # in round 2 the quorum is late
         return "silent" if kind == "train.work" and since < slow.get((t, client), 0) else None
 
     grid.fails = fails
     began = time.monotonic()
     federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=60.0, quorum=3, grace=1.0)
     assert missing(tmp_path, 3) == [set(), {3}, set()]
+    assert "the round is repeated" not in log(tmp_path)
     assert "round 1: client 3 did not reply within 1 s of the quorum" in log(tmp_path)
     assert time.monotonic() - began < 10
 
