@@ -12,7 +12,7 @@ from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import Explicit, FedSUM, InputError, Trace
+from fedsum import Explicit, FedSUM, FedSUMCR, InputError, Trace
 from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
@@ -306,7 +306,10 @@ def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
     """
     with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
         federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
+    assert "deadline = 2.0: too short" in log(tmp_path)  # where an operator looks, because Flower keeps the exception
     federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)
-    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in log(
-        tmp_path
-    )
+    lines = log(tmp_path)
+    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in lines
+    federation(tmp_path / "CR", FedSUMCR(), rounds=1, deadline=2.0)
+    down = 8 * (4 + 1 + 4)  # x and E, and x^(0) in a client's first round
+    assert f"per round and client {down / 1e6:.2g} MB down" in log(tmp_path / "CR")
