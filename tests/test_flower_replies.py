@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 from flower_link import LinkGrid, deflated, rewritten, with_chunks
-from flwr.app import Array, ArrayRecord, Error
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error
 from flwr.app.message import message as flower_message
 from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
@@ -17,6 +17,7 @@ from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
+from fedsum.flower.reply_limits import ReplyLimits
 
 
 def link_grid(folder):
@@ -38,6 +39,13 @@ def many_names(body):
 def large_text(reply):
     """A reply with 3 MB of text beside its vectors."""
     reply.content["status"]["status"] = "done" * 750_000
+    return deflated(reply)
+
+
+def many_objects(reply):
+    """A small reply that costs the server a request per record."""
+    for i in range(200):
+        reply.content[f"record {i}"] = ConfigRecord({"i": i})
     return deflated(reply)
 
 
@@ -78,6 +86,7 @@ SPOILED = {
         "sent a reply that cannot be read: JSONDecodeError",
     ),
     "3 MB of text": (large_text, "sent a reply of more than 1,000,064 bytes"),
+    "200 records": (many_objects, "objects, more than 79"),
     "a header with another shape": (claims(b"(9,)"), "sent a reply that cannot be read"),
     "newlines and terminal codes": (
         failed("first\n2026-01-01 round 9: all is well \x1b[2J" + "x" * 5000),
@@ -98,7 +107,7 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     grid.link.spoil = lambda t, client, reply: changes[t](reply) if 0 <= t < len(changes) and client == t % N else None
     tracemalloc.start()
     rounds = len(changes) + 1
-    federation(tmp_path, FedSUM(), grid=grid, rounds=rounds, deadline=2.0, on_loss="table")
+    federation(tmp_path, FedSUM(), grid=grid, rounds=rounds, deadline=30.0, on_loss="table")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6
@@ -111,6 +120,10 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     assert max(map(len, lines.splitlines())) < 500
 
 
+def test_client_text_is_escaped_and_cut():
+    assert ReplyLimits(1, 1, text=5).shown("ab\ncdefgh") == "ab\\ncd... (9 characters)"
+
+
 def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
     """Row: a client offends again and again => three unreadable or refused replies, or lost states, in 50 attempts:
     it is not asked until one of them is older. The log and `fedsum flower status` say so.
@@ -118,7 +131,7 @@ def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
     grid = link_grid(tmp_path)
     spoil, _ = SPOILED["an object that is not JSON"]
     grid.link.spoil = lambda t, client, reply: spoil(reply) if t >= 0 and client == 1 else None
-    federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=2.0)
+    federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=30.0)
     assert [t for t in range(5) if f"round {t}: client 1 sent a reply that cannot be read" in log(tmp_path)] == [
         0,
         1,
