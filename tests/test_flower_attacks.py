@@ -382,6 +382,7 @@ def test_the_bound_does_not_count_evicted_clients(on_loss):
     assert net.ledger.limit == 25.0 * sorted(norms[i] for i in (0, 1, 3))[1] < limit
     assert net.ledger.order(0).terms.clip == net.ledger.limit
     net.ledger.readmit(2)
+    assert net.ledger.eligible(2)
     net.settle()
     assert net.ledger.state.first_norms[2] < norms[2]
     assert net.gap() < 1e-12

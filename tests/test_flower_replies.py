@@ -6,17 +6,18 @@ import tracemalloc
 
 import pytest
 from flower_link import LinkGrid, deflated, rewritten, with_chunks
-from flwr.app import Array, ArrayRecord, Error
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error
 from flwr.app.message import message as flower_message
 from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import Explicit, FedSUM, InputError, Trace
+from fedsum import Explicit, FedSUM, FedSUMCR, InputError, Trace
 from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
+from fedsum.flower.reply_limits import ReplyLimits
 
 
 def link_grid(folder):
@@ -38,6 +39,13 @@ def many_names(body):
 def large_text(reply):
     """A reply with 3 MB of text beside its vectors."""
     reply.content["status"]["status"] = "done" * 750_000
+    return deflated(reply)
+
+
+def many_objects(reply):
+    """A small reply that costs the server a request per record."""
+    for i in range(200):
+        reply.content[f"record {i}"] = ConfigRecord({"i": i})
     return deflated(reply)
 
 
@@ -78,6 +86,7 @@ SPOILED = {
         "sent a reply that cannot be read: JSONDecodeError",
     ),
     "3 MB of text": (large_text, "sent a reply of more than 1,000,064 bytes"),
+    "200 records": (many_objects, "objects, more than 79"),
     "a header with another shape": (claims(b"(9,)"), "sent a reply that cannot be read"),
     "newlines and terminal codes": (
         failed("first\n2026-01-01 round 9: all is well \x1b[2J" + "x" * 5000),
@@ -98,7 +107,7 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     grid.link.spoil = lambda t, client, reply: changes[t](reply) if 0 <= t < len(changes) and client == t % N else None
     tracemalloc.start()
     rounds = len(changes) + 1
-    federation(tmp_path, FedSUM(), grid=grid, rounds=rounds, deadline=2.0, on_loss="table")
+    federation(tmp_path, FedSUM(), grid=grid, rounds=rounds, deadline=30.0, on_loss="table")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6
@@ -111,6 +120,10 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     assert max(map(len, lines.splitlines())) < 500
 
 
+def test_client_text_is_escaped_and_cut():
+    assert ReplyLimits(1, 1, text=5).shown("ab\ncdefgh") == "ab\\ncd... (9 characters)"
+
+
 def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
     """Row: a client offends again and again => three unreadable or refused replies, or lost states, in 50 attempts:
     it is not asked until one of them is older. The log and `fedsum flower status` say so.
@@ -118,7 +131,7 @@ def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
     grid = link_grid(tmp_path)
     spoil, _ = SPOILED["an object that is not JSON"]
     grid.link.spoil = lambda t, client, reply: spoil(reply) if t >= 0 and client == 1 else None
-    federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=2.0)
+    federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=30.0)
     assert [t for t in range(5) if f"round {t}: client 1 sent a reply that cannot be read" in log(tmp_path)] == [
         0,
         1,
@@ -205,6 +218,20 @@ def test_a_dead_client_costs_a_few_deadlines(tmp_path):
     assert lines.count("not asked after repeated faults: 1") == 1 + 3 + 7
 
 
+def test_a_restart_of_the_supernode_ends_the_pause(tmp_path):
+    """Row: a client is listed and never replies."""
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 4 else None
+
+    def restart(ledger, outcome):
+        if ledger.state.t == 4:
+            del grid.nodes[101]
+            grid.nodes[201] = 1
+
+    federation(tmp_path, FedSUM(), grid=grid, rounds=6, deadline=0.3, on_round=restart)
+    assert missing(tmp_path, 6) == [{1}] * 4 + [set()] * 2  # without a restart it would not be asked before round 7
+
+
 def test_nobody_is_skipped_whom_the_quorum_needs():
     """Row: a client is listed and never replies."""
     attendance = Attendance()
@@ -238,13 +265,14 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
 
     def fails(kind, t, client):
         since = time.monotonic() - first_poll.setdefault((kind, t, client), time.monotonic())
-        slow = {(0, 3): 0.3, (1, 3): 99.0}
+        slow = {(0, 3): 0.3, (1, 3): 99.0, (2, 2): 1.2, (2, 3): 1.6}  # in round 2 the quorum is late
         return "silent" if kind == "train.work" and since < slow.get((t, client), 0) else None
 
     grid.fails = fails
     began = time.monotonic()
     federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=60.0, quorum=3, grace=1.0)
     assert missing(tmp_path, 3) == [set(), {3}, set()]
+    assert "the round is repeated" not in log(tmp_path)
     assert "round 1: client 3 did not reply within 1 s of the quorum" in log(tmp_path)
     assert time.monotonic() - began < 10
 
@@ -291,7 +319,10 @@ def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
     """
     with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
         federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
+    assert "deadline = 2.0: too short" in log(tmp_path)  # where an operator looks, because Flower keeps the exception
     federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)
-    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in log(
-        tmp_path
-    )
+    lines = log(tmp_path)
+    assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in lines
+    federation(tmp_path / "CR", FedSUMCR(), rounds=1, deadline=2.0)
+    down = 8 * (4 + 1 + 4)  # x and E, and x^(0) in a client's first round
+    assert f"per round and client {down / 1e6:.2g} MB down" in log(tmp_path / "CR")

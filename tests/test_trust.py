@@ -10,6 +10,8 @@ from fedsum.cli import main
 from fedsum.cli.resume_command import _trusted
 from fedsum.report.against_delay import ERROR, delays
 from fedsum.runs import read_runs
+from fedsum.spec import code_confirmed_by
+from fedsum.spec.imported import imported
 
 OWN = """
 from pathlib import Path
@@ -86,6 +88,26 @@ def test_resume_asks_before_it_imports(foreign, monkeypatch, capsys):
         assert fedsum(monkeypatch, "resume", foreign / "runs", "--json") == (0 if answer else 2)
     assert (foreign / "executed").exists()
     assert len(asked) == 1 + 3  # the second time once per name
+
+
+def test_trust_is_given_on_the_command_line(foreign, monkeypatch):
+    """Row: a run folder or a packed file from elsewhere names code."""
+    assert fedsum(monkeypatch, "resume", foreign / "runs", "--trust", "--json") == 0
+    assert (foreign / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fedsum.cli:main",
+        "fedsum.experiments.mistakes:DividedByM.merge",
+        "fedsum.experiments.mistakes:",
+        "subprocess:run",
+    ],
+)
+def test_other_names_need_trust(name):
+    with code_confirmed_by(lambda code: False), pytest.raises(InputError, match="it was not imported"):
+        imported("task", name)
 
 
 def test_resume_executes_no_function_of_python(tmp_path, monkeypatch, capsys):
