@@ -71,7 +71,7 @@ def lines():
         options = [f"{f.name}={getattr(cls(), f.name)}" for f in fields(cls)]
         options = [f.name for f in fields(cls)] if issubclass(cls, Wrapper) else options
         cells = [
-            f"`{name}`",
+            f"[`{name}`](algorithms/{name}.md)",
             " ".join(facts.down),
             " ".join(facts.up),
             " ".join(facts.client_state) or "-",
@@ -89,9 +89,12 @@ def table():
     return "".join(line + "\n" for line in lines())
 
 
+def write():
+    before, rest = PAGE.read_text().split(START)
+    PAGE.write_text(before + START + table() + END + rest.split(END)[1])
+
+
 if __name__ == "__main__":
-    made = table()
-    print(made)
+    print(table())
     if "--write" in sys.argv:
-        before, rest = PAGE.read_text().split(START)
-        PAGE.write_text(before + START + made + END + rest.split(END)[1])
+        write()

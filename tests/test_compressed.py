@@ -29,7 +29,7 @@ from fedsum import (
     simulate,
 )
 from fedsum.algorithms import ALGORITHMS
-from fedsum.algorithms.keyed_uniform import keyed_uniform
+from fedsum.algorithms.keyed_uniform import round_stream, stream_uniform
 from fedsum.flower.client_protocol import answer
 from fedsum.flower.client_store import ClientStore
 from fedsum.flower.ledger import Ledger
@@ -109,9 +109,9 @@ def test_draws_depend_on_seed_client_and_round_only():
     keys = algorithm.keyed(state, torch.tensor([4, 0, 5]), 7)["up_key"]
     assert algorithm.keyed({"up_key": torch.tensor(0)}, torch.tensor(0), 7)["up_key"] == keys[1]
     assert len({*keys.tolist(), *algorithm.keyed(state, torch.tensor([4, 0, 5]), 8)["up_key"].tolist()}) == 6
-    uniform = keyed_uniform(keys, 3, 5000)
-    assert torch.equal(uniform[1], keyed_uniform(keys[1], 3, 5000))
-    assert not torch.equal(uniform, keyed_uniform(keys, 4, 5000))
+    uniform = stream_uniform(round_stream(keys, 3), 5000)
+    assert torch.equal(uniform[1], stream_uniform(round_stream(keys[1], 3), 5000))
+    assert not torch.equal(uniform, stream_uniform(round_stream(keys, 4), 5000))
     counts = np.histogram(uniform.numpy(), bins=20, range=(0, 1))[0]
     assert abs(counts - 750).max() < 5 * 750**0.5
     assert abs(np.corrcoef(uniform.numpy())[0, 1]) < 0.1
@@ -120,7 +120,7 @@ def test_draws_depend_on_seed_client_and_round_only():
 def test_bytes_and_zeros():
     d, v = 1000, torch.zeros(1000)
     down = 4 * d * 2 * 2  # x and y, to two clients
-    for compressor, up in ((TopK(0.01), 10 * 8), (RandomK(0.01), 10 * 8), (Int8(), d + 4), (Identity(), 4 * d)):
+    for compressor, up in ((TopK(0.01), 10 * 8), (RandomK(0.01), 10 * 4 + 8), (Int8(), d + 4), (Identity(), 4 * d)):
         restored = compressor.restore(compressor.compress(v, torch.tensor(1), 0), v)
         assert torch.equal(restored, v)
         task = Quadratic(np.ones((2, d)), np.ones((2, d)))

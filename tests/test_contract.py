@@ -222,7 +222,7 @@ ROWS = [
         )
         for compressor, twin, up_bytes in (
             (TopK(0.5), literal_next.top_half, 2 * 8 + 2 * 4),
-            (RandomK(0.5), literal_next.random_half, 2 * 8 + 2 * 4),
+            (RandomK(0.5), literal_next.random_half, 2 * 8 + 8),
             (Int8(), literal_next.eight_bits, D + 8),
         )
     ),

@@ -1,6 +1,7 @@
 """Identities, refusals and biases of the algorithms that the FedSUM paper does not compare with."""
 
 import algorithm_facts
+import algorithm_pages
 import pytest
 import torch
 from problems import RATES, K, N, noisy, schedules
@@ -204,6 +205,8 @@ def test_fedexp_takes_longer_steps_where_clients_disagree():
 def test_the_table_of_facts_is_generated_and_says_who_is_biased():
     after = algorithm_facts.PAGE.read_text().split(algorithm_facts.START)[1]
     assert after.split(algorithm_facts.END)[0] == algorithm_facts.table()
+    written = {path.name: path.read_text() for path in algorithm_pages.FOLDER.glob("*.md")}
+    assert written == algorithm_pages.pages()  # python tests/algorithm_pages.py
     bias = {name: algorithm_facts.measured(name)[0] for name in ALGORITHMS}
     assert bias["FedAvg"] > 0.1
     assert 0.7 * bias["FedAvg"] < bias["FedCM"] < 1.3 * bias["FedAvg"]

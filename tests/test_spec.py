@@ -1,5 +1,6 @@
 """The settings language: parsed once, dumped and parsed again to the same spec, compared by its results."""
 
+import dataclasses
 import hashlib
 import math
 import tomllib
@@ -81,6 +82,8 @@ schedules = st.one_of(
 options = {
     "eta_g": positive,
     "batch_size": st.integers(1, 512),
+    "clip_norm": positive,
+    "weight_decay": st.floats(0, 1),
     "seed": st.integers(0, 2**64 - 1),
     "eval_every": st.integers(1, 50),
     "eval_last": st.integers(0, 50),
@@ -133,7 +136,7 @@ def test_a_new_rate_needs_no_more_than_a_name(monkeypatch):
 
 
 def test_every_option_is_among_the_random_ones():
-    assert {option.name for option in OPTIONS} == {"rounds", "local_steps", "eta_l", *options}
+    assert {option.name for option in OPTIONS} == {"rounds", "local_steps", "local_epochs", "eta_l", *options}
 
 
 @pytest.mark.parametrize("part", ["task", "algorithm", "schedule"])
@@ -188,7 +191,8 @@ def test_simulate_takes_every_option_with_its_default():
     signature = inspect.signature(fedsum.simulate)
     for option in OPTIONS:
         parameter = signature.parameters[option.name]
-        assert parameter.default == (inspect.Parameter.empty if option.name in BASE else option.default)
+        required = option.default is dataclasses.MISSING
+        assert parameter.default == (inspect.Parameter.empty if required else option.default)
         assert f"{option.name}: {option.metadata['doc']}" in fedsum.simulate.__doc__
 
 

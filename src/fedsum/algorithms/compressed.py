@@ -109,7 +109,7 @@ class Compressed(Wrapper):
     def unpack(self, message: Message, x: Tensor) -> Message:
         uplink = dict(message)
         for name in self.algorithm.changes:
-            names = {part: _part(name, part) for part in ("values", "indices", "scale")}
+            names = {part: _part(name, part) for part in ("values", "indices", "stream", "scale")}
             parts = {part: uplink.pop(full) for part, full in names.items() if full in message}
             uplink[name] = self.compressor.restore(parts, x)
         return self.algorithm.unpack(uplink, x)

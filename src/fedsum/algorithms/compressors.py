@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..base.checks import InputError, probability, set_fields
 from .base import Message
-from .keyed_uniform import keyed_uniform
+from .keyed_uniform import round_stream, stream_uniform
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Identity(Compressor):
 
 @dataclass(frozen=True)
 class _Sparse(Compressor):
-    """A share of the coordinates: their values, and their indices as 32-bit integers.
+    """A share of the coordinates.
 
     Args:
       share: the share of the coordinates that is sent, in (0, 1].
@@ -66,16 +66,14 @@ class _Sparse(Compressor):
         """The number of coordinates that are sent, of d."""
         return math.ceil(self.share * d - 1e-9)  # 0.1 * 30 is slightly more than 3
 
-    def restore(self, parts: Message, like: Tensor) -> Tensor:
-        values, d = parts["values"], like.shape[-1]
-        # Indices may come from another machine; an index beyond d would end the process on CUDA.
-        indices = parts["indices"].long().clamp(0, d - 1)
-        return values.new_zeros(*values.shape[:-1], d).scatter(-1, indices, values)
+
+def _scattered(values: Tensor, indices: Tensor, d: int) -> Tensor:
+    return values.new_zeros(*values.shape[:-1], d).scatter(-1, indices, values)
 
 
 @dataclass(frozen=True)
 class TopK(_Sparse):
-    """The largest coordinates by absolute value. Biased.
+    """The largest coordinates by absolute value, with their indices as 32-bit integers. Biased.
 
     >>> TopK(0.5).compress(torch.tensor([1.0, -4.0, 3.0, 2.0]), None, 0)
     {'values': tensor([-4.,  3.]), 'indices': tensor([1, 2], dtype=torch.int32)}
@@ -89,10 +87,15 @@ class TopK(_Sparse):
         indices = v.abs().topk(self.count(v.shape[-1]), dim=-1).indices
         return {"values": v.gather(-1, indices), "indices": indices.int()}
 
+    def restore(self, parts: Message, like: Tensor) -> Tensor:
+        d = like.shape[-1]
+        # Indices may come from another machine; an index beyond d would end the process on CUDA.
+        return _scattered(parts["values"], parts["indices"].long().clamp(0, d - 1), d)
+
 
 @dataclass(frozen=True)
 class RandomK(_Sparse):
-    """Coordinates drawn at random, without replacement, in each round.
+    """Coordinates drawn at random, without replacement, in each round. The seed is sent instead of the indices.
 
     Args:
       share: the share of the coordinates that is sent, in (0, 1].
@@ -116,10 +119,18 @@ class RandomK(_Sparse):
     def compress(self, v: Tensor, key: Tensor | None, t: int) -> Message:
         assert key is not None
         d = v.shape[-1]
-        k = self.count(d)
-        indices = keyed_uniform(key, t, d).topk(k, dim=-1).indices
-        values = v.gather(-1, indices)
-        return {"values": values * (d / k) if self.unbiased else values, "indices": indices.int()}
+        k, stream = self.count(d), round_stream(key, t)
+        values = v.gather(-1, _drawn(stream, k, d))
+        return {"values": values * (d / k) if self.unbiased else values, "stream": stream}
+
+    def restore(self, parts: Message, like: Tensor) -> Tensor:
+        values, d = parts["values"], like.shape[-1]
+        return _scattered(values, _drawn(parts["stream"], values.shape[-1], d), d)
+
+
+def _drawn(stream: Tensor, k: int, d: int) -> Tensor:
+    """k of d places, without replacement."""
+    return stream_uniform(stream, d).topk(k, dim=-1).indices
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,8 @@ class Int8(Compressor):
         assert key is not None
         scale = v.abs().amax(-1) / 127
         steps = v / torch.where(scale > 0, scale, 1)[..., None]
-        levels = (steps + keyed_uniform(key, t, v.shape[-1]).to(v.dtype)).floor().clamp(-127, 127)
+        noise = stream_uniform(round_stream(key, t), v.shape[-1]).to(v.dtype)
+        levels = (steps + noise).floor().clamp(-127, 127)
         return {"values": levels.to(torch.int8), "scale": scale}
 
     def restore(self, parts: Message, like: Tensor) -> Tensor:

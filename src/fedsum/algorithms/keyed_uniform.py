@@ -7,15 +7,19 @@ _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644EC
 """SplitMix64's constants as signed numbers: torch's 64-bit integers have a sign, and their products wrap around"""
 
 
-def keyed_uniform(key: Tensor, t: int, d: int) -> Tensor:
-    """Numbers in [0, 1), float64, [..., d] for keys [...] (int64): SplitMix64 of the key, the round and the place.
+def round_stream(key: Tensor, t: int) -> Tensor:
+    """The seeds of a round's numbers, [...] for keys [...] (int64): SplitMix64 of the key and the round."""
+    return _mixed(key + ((_STEP * (t + 1) + 2**63) % 2**64 - 2**63))
 
-    >>> one, other = (keyed_uniform(torch.tensor([5, 6]), t, 1000) for t in (0, 1))
+
+def stream_uniform(stream: Tensor, d: int) -> Tensor:
+    """Numbers in [0, 1), float64, [..., d] for streams [...]: SplitMix64 of the stream and the place.
+
+    >>> one, other = (stream_uniform(round_stream(torch.tensor([5, 6]), t), 1000) for t in (0, 1))
     >>> one.shape, bool((one != other).all()), round(float(one.mean()), 1)
     (torch.Size([2, 1000]), True, 0.5)
     """
-    offset = (_STEP * (t + 1) + 2**63) % 2**64 - 2**63
-    stream, places = _mixed(key + offset), torch.arange(1, d + 1, device=key.device)
+    places = torch.arange(1, d + 1, device=stream.device)
     bits = _mixed(stream[..., None] + _STEP * places)
     return _shifted(bits, 11).double() / 2**53
 

@@ -1,5 +1,6 @@
 """fedsum reproduce NAME"""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,8 +8,8 @@ import typer
 
 from ..base.checks import InputError, integer
 from ..experiments import EXPERIMENTS, experiment
-from ..runs import SEED, best, open_runs
-from ..spec import SWEEP, with_settings
+from ..runs import SEED, PlannedRun, best, open_runs
+from ..spec import SWEEP, display_label, with_settings
 from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, out, print_json, print_path
 from .run_tables import runs_json
@@ -53,10 +54,19 @@ def reproduce(
         drawn = drawing.draw(folder, figure)
         if as_json:
             print_json({**runs_json(folder, runs), "drawn": [str(path) for path in drawn]})
-        if name == "grid" and not as_json:
-            for task in table[SWEEP]["task.name"]:
-                chosen = best([run for run in planned if run.chosen["task.name"] == task], runs, "test_accuracy")
-                out.print(f"best for {task}: {chosen.name}", highlight=False)
+        if figure.get("best_for") and not as_json:
+            for label, group in _grouped(planned, figure["best_for"]).items():
+                out.print(f"best for {label}: {best(group, runs, 'test_accuracy').name}", highlight=False)
     if not as_json:
         for path in drawn:
             print_path("drawn", path)
+
+
+def _grouped(planned: Sequence[PlannedRun], key: str) -> dict[str, list[PlannedRun]]:
+    """The runs by the label of their value of a swept setting."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in planned:
+        value = run.chosen[key]
+        table = value if isinstance(value, Mapping) else {"name": value}
+        groups.setdefault(display_label(key.partition(".")[0], table), []).append(run)
+    return groups
