@@ -38,6 +38,7 @@ from .algorithms import (
 from .base.checks import InputError
 from .compare import compare
 from .participation import (
+    Availability,
     Biased,
     Cyclic,
     DelayMeter,
@@ -72,6 +73,7 @@ __all__ = [
     "Algorithm",
     "AmplifiedFedAvg",
     "AmplifiedSCAFFOLD",
+    "Availability",
     "Biased",
     "Cyclic",
     "DelayMeter",

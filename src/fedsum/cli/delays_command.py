@@ -10,9 +10,10 @@ from rich.table import Table
 from .. import theory
 from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
-from ..participation import SCHEDULES, Trace
+from ..participation import SCHEDULES, Availability, Trace
 from ..spec import RunSpec, TaskSpec, read_settings
 from ..tasks import Curvature, curvature
+from .arguments import Cover, Offset
 from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
 from .schedule_argument import schedule_argument
 
@@ -24,7 +25,7 @@ def delays(
         str,
         typer.Argument(
             metavar="PATTERN|FILE",
-            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a .csv, .jsonl or .parquet trace.",
+            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a .csv, .jsonl or .parquet file.",
         ),
     ],
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
@@ -40,9 +41,13 @@ def delays(
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
     dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
-    round_length: Annotated[float | None, typer.Option(help="Trace with times: length of a round.")] = None,
+    round_length: Annotated[float | None, typer.Option(help="Times or intervals: length of a round.")] = None,
     client_column: Annotated[str | None, typer.Option(help="Trace: the column of clients.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Trace: the column of times.")] = None,
+    offset: Offset = None,
+    cover: Cover = None,
+    start_column: Annotated[str | None, typer.Option(help="Intervals: the column of starts.")] = None,
+    end_column: Annotated[str | None, typer.Option(help="Intervals: the column of ends.")] = None,
     task: Annotated[
         str | None,
         typer.Option(help="Estimate L of this task: a name such as digits, or a settings file (.toml)."),
@@ -66,6 +71,7 @@ def delays(
     fields: dict[str, Any] = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor, "groups": groups, "dwell": dwell}
     fields |= {"round_length": round_length, "client_column": client_column, "time_column": time_column}
+    fields |= {"offset": offset, "cover": cover, "start_column": start_column, "end_column": end_column}
     schedule, title = schedule_argument(pattern, fields)
     T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
     check_seed(seed)
@@ -90,7 +96,7 @@ def delays(
         return
     d = measured.delays
     least_active, most_active = int(d.counts.argmin()), int(d.counts.argmax())
-    names = schedule.names if isinstance(schedule, Trace) else [str(i) for i in range(schedule.n)]
+    names = schedule.names if isinstance(schedule, Trace | Availability) else [str(i) for i in range(schedule.n)]
     table = Table(title=f"{title}, {T} rounds", show_header=False)
     table.add_row("clients N", f"{schedule.n:,}")
     table.add_row(

@@ -1,13 +1,19 @@
 """Schedules: the active clients of every round, and the delays that follow from them."""
 
+from .availability_records import ClientRecord
+from .available_clients import COVERS, Availability
 from .chosen import Cyclic, Reshuffled, Uniform
 from .delays import DelayMeter, Delays, delays
 from .explicit import Explicit
+from .fedscale import read_fedscale
+from .flash import read_flash
 from .independent import Biased, Independent, Sine
+from .interval_files import has_intervals, trace_clock, write_rows
 from .markov import Markov
 from .periodic import Periodic
+from .recorded import refuse_short
 from .schedule import Ids, Pattern, Schedule, as_ids
-from .trace import Trace, refuse_short
+from .trace import Trace
 from .trace_files import TRACE_FILES, is_trace_file
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -16,9 +22,12 @@ SCHEDULES: dict[str, type[Schedule]] = {
 """the patterns that a file can give by name and numbers"""
 
 __all__ = [
+    "COVERS",
     "SCHEDULES",
     "TRACE_FILES",
+    "Availability",
     "Biased",
+    "ClientRecord",
     "Cyclic",
     "DelayMeter",
     "Delays",
@@ -35,6 +44,11 @@ __all__ = [
     "Uniform",
     "as_ids",
     "delays",
+    "has_intervals",
     "is_trace_file",
+    "read_fedscale",
+    "read_flash",
     "refuse_short",
+    "trace_clock",
+    "write_rows",
 ]
