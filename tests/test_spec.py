@@ -78,6 +78,11 @@ schedules = st.one_of(
     st.builds(lambda on, off: {"name": "Markov", "on": on, "off": off}, st.floats(0, 0.9), st.floats(0, 0.9)),
     st.builds(lambda repeat: {"name": "Explicit", "sets": [[0], []] * 5, "repeat": repeat}, st.booleans()),
     st.builds(lambda dwell: {"name": "Periodic", "groups": 1, "dwell": dwell, "size": 1}, st.integers(1, 9)),
+    st.builds(lambda period: {"name": "Diurnal", "peak": 0.5, "trough": 0, "period": period}, st.floats(1, 99)),
+    st.builds(
+        lambda order: {"name": "sampled", "size": 1, "order": order, "availability": {"name": "Sine", "size": 1}},
+        st.sampled_from(["uniform", "oldest"]),
+    ),
 )
 options = {
     "eta_g": positive,
@@ -90,6 +95,15 @@ options = {
     "eval_model": st.sampled_from(["server", "clients"]),
     "per_client": st.booleans(),
     "stop": st.sampled_from([{"metric": "train_loss", "below": 0.1}, {"metric": "test_accuracy", "patience": 3}]),
+    "devices": st.sampled_from(
+        [
+            {"seconds_per_step": 0.1},
+            {"up": {"name": "LogNormal", "median": 1e6, "spread": 0.5}, "down": [1.0, 2.0]},
+            {"seconds_per_step": [1, 2], "catalogue": True},
+        ]
+    ),
+    "deadline": positive,
+    "enough": shares,
     "dtype": st.sampled_from(["float32", "float64"]),
     "precision": st.sampled_from(["fp32", "tf32"]),
     "deterministic": st.booleans(),
@@ -108,6 +122,8 @@ tables = st.fixed_dictionaries(
         "schedule": schedules,
     },
     optional=options,
+).map(
+    lambda table: table if "devices" in table else {k: v for k, v in table.items() if k not in ("deadline", "enough")}
 )
 
 

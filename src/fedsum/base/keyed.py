@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     DROPOUT = 4
     CURVATURE = 5
     COMPRESSION = 6
+    DEVICES = 7
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:

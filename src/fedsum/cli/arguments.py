@@ -26,6 +26,12 @@ Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run; may be a 
 Keep = Annotated[bool, typer.Option("--keep", help="Sweep: keep the checkpoints of finished runs.")]
 Board = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")]
 
+Offset = Annotated[str | None, typer.Option(help="Intervals: the time at which round 0 starts; default: the first.")]
+Cover = Annotated[
+    str | None,
+    typer.Option(help="Intervals: in a round are clients available for the 'whole' of it, or 'any' part."),
+]
+
 
 @dataclass(frozen=True)
 class ExecutionOptions:

@@ -31,6 +31,7 @@ from .run_command import run
 from .running import INTERRUPTED
 from .settings_command import settings
 from .show_command import show
+from .trace_convert_command import trace_convert
 from .tune_command import tune
 
 app = typer.Typer(
@@ -39,6 +40,9 @@ app = typer.Typer(
 for command in (run, resume, show, compare, grid, tune, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
+trace = typer.Typer(no_args_is_help=True, help="Recorded availability of clients.")
+trace.command("convert")(trace_convert)
+app.add_typer(trace, name="trace")
 flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: an app, keys, and operators' tools.")
 flower.command("init")(flower_init)
 flower.command("certs")(flower_certs)

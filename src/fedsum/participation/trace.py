@@ -1,25 +1,21 @@
 """A recorded schedule: a file of active clients per round or time."""
 
 import html
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.checks import InputError, integer, real
+from ..base.checks import InputError, real
 from .explicit import Explicit
-from .schedule import Ids, Pattern, Schedule
+from .schedule import Ids, Pattern
 from .trace_files import TraceRows
+from .trace_values import all_names, as_client, as_round, as_time, in_seconds
 
-_MOST_ROUNDS = 10_000_000
+MOST_ROUNDS = 10_000_000
 _ROWS_SHOWN = 10
-_UNITS = {1e17: ("nanoseconds", 1e9), 1e14: ("microseconds", 1e6), 1e11: ("milliseconds", 1e3)}
-"""units of times since 1970, by the smallest number that is not a time of this century in the next larger unit"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,14 +74,14 @@ class Trace:
         clients_seen: list[str] = []
         for place, time, client in rows:
             places.append(place)
-            times.append(_time(place, time) if rows.clock == "time" else _round(place, time))
-            clients_seen.append(_client(place, client))
+            times.append(as_time(place, time) if rows.clock == "time" else as_round(place, time))
+            clients_seen.append(as_client(place, client))
         if not times:
             raise InputError("trace", str(path), "at least one line after the header")
 
         if rows.clock == "time":
-            times = _seconds(path, times)
-        names = _names(clients_seen, clients)
+            times = in_seconds(path, times)
+        names = all_names(clients_seen, clients)
         id_of = {name: i for i, name in enumerate(names)}
         start = min(times)
         sets: dict[int, dict[int, str]] = {}
@@ -94,8 +90,8 @@ class Trace:
                 raise InputError(place, client, f"not among the {len(names)} clients given")
             # A time at the boundary of two rounds, up to rounding, belongs to the later round.
             elapsed = (time - start) / length + 1e-9 if rows.clock == "time" else time
-            if not elapsed < _MOST_ROUNDS:
-                raise InputError(place, time, f"lies beyond the {_MOST_ROUNDS} rounds that a trace may have")
+            if not elapsed < MOST_ROUNDS:
+                raise InputError(place, time, f"lies beyond the {MOST_ROUNDS} rounds that a trace may have")
             round = int(elapsed)
             first_place = sets.setdefault(round, {}).setdefault(id_of[client], place)
             if first_place != place and rows.clock == "round":
@@ -134,76 +130,3 @@ class Trace:
         rows = zip(self.names[:_ROWS_SHOWN], counts.tolist(), strict=False)
         cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{count}</td></tr>" for name, count in rows)
         return f"<p>{self!r}</p><table><tr><th>client</th><th>active rounds</th></tr>{cells}</table>"
-
-
-def refuse_short(schedule: Schedule, rounds: int) -> None:
-    """Refuses a recorded schedule that has fewer rounds than a run and does not start over."""
-    recorded = schedule.recorded if isinstance(schedule, Trace) else schedule
-    if isinstance(recorded, Explicit) and not recorded.repeat and recorded.rounds < rounds:
-        accepted = f"the schedule has {recorded.rounds} rounds; use at most that many, or repeat = true to start over"
-        raise InputError("rounds", rounds, accepted)
-
-
-def _round(place: str, value: Any) -> int:
-    try:
-        if isinstance(value, str):
-            if not (value.isdecimal() and value.isascii()):
-                raise ValueError
-            return int(value)
-        return integer(place, value, low=0)
-    except ValueError:
-        raise InputError(place, value, "a round, a whole number from 0 up") from None
-
-
-def _time(place: str, value: Any) -> float:
-    try:
-        moment = value
-        if isinstance(moment, str):
-            if "_" in moment:  # Python reads 1_0 as 10
-                raise ValueError
-            try:
-                moment = float(moment)
-            except ValueError:
-                moment = datetime.fromisoformat(moment)
-        if isinstance(moment, datetime):
-            moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        seconds = float(moment)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(place, value, "a time, a number or an ISO 8601 date") from None
-    if not math.isfinite(seconds):
-        raise InputError(place, value, "a finite time")
-    return seconds
-
-
-def _client(place: str, value: Any) -> str:
-    name = "" if value is None else str(value)
-    if not name:
-        raise InputError(place, value, "a client name")
-    return name
-
-
-def _names(clients_seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, ...]:
-    if isinstance(clients, str):
-        raise InputError("clients", clients, "a number, or a list of names")
-    if isinstance(clients, Sequence):
-        names = tuple(str(name) for name in clients)
-        if not names or len(set(names)) < len(names):
-            raise InputError("clients", list(names), "distinct names, at least one")
-        return names
-    distinct = set(clients_seen)
-    numbered = all(name.isdecimal() and name.isascii() for name in distinct)
-    if clients is not None and numbered:
-        return tuple(str(i) for i in range(integer("clients", clients, low=1)))
-    if clients is not None:
-        never_seen = integer("clients", clients, low=len(distinct), high_name="clients in the file") - len(distinct)
-        return (*sorted(distinct), *(f"never seen {number + 1}" for number in range(never_seen)))
-    return tuple(sorted(distinct, key=lambda name: (int(name), name))) if numbered else tuple(sorted(distinct))
-
-
-def _seconds(path: Path, times: list[float]) -> list[float]:
-    """Times in seconds, if they can only be times since 1970 in a smaller unit; otherwise unchanged."""
-    for smallest, (unit, per_second) in _UNITS.items():
-        if min(times) >= smallest:
-            warnings.warn(f"{path}: the times are {unit} since 1970; round_length is in seconds", stacklevel=3)
-            return [time / per_second for time in times]
-    return times

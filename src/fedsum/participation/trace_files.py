@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,10 @@ def is_trace_file(path: str | Path) -> bool:
     return str(path).lower().endswith(TRACE_FILES)
 
 
+Rows = Iterator[tuple[str, dict[str, Any]]]
+"""per row, its place in the file and its values by column"""
+
+
 class TraceRows:
     """The rows of a file as (place in the file, round or time, client).
 
@@ -27,16 +31,10 @@ class TraceRows:
     """
 
     def __init__(self, path: Path, client_column: str | None, time_column: str | None) -> None:
-        self.path = path
-        if not path.is_file() or not is_trace_file(path):
-            raise InputError("trace", str(path), _READABLE)
-        reader = {"CSV": _csv_rows, "JSONL": _json_rows}.get(_kind(path), _parquet_rows)
-        header, self._rows = reader(path)
+        header, rows = open_rows(path)
         clocks = [time_column] if time_column else [name for name in ("round", "time") if name in header]
         client = client_column or "client"
-        for option, name in (("client_column", client_column), ("time_column", time_column)):
-            if name is not None and name not in header:
-                raise InputError(option, name, f"a column of {path}; {nearest(name, header)}")
+        refuse_unknown(path, header, client_column=client_column, time_column=time_column)
         if client not in header or len(clocks) != 1:
             accepted = (
                 "the columns round,client or time,client are needed; name others with client_column and time_column"
@@ -44,19 +42,36 @@ class TraceRows:
             )
             raise InputError(f"header of {path}", ",".join(header), accepted)
         self.clock = "time" if time_column else clocks[0]
-        self._columns = clocks[0], client
+        self._rows = values(path, rows, (clocks[0], client))
 
     def __iter__(self) -> Iterator[tuple[str, Any, Any]]:
-        clock, client = self._columns
-        for place, row in self._rows:
-            if clock not in row or client not in row:
-                shown = ",".join(map(str, row.values()))
-                raise InputError(f"{self.path} {place}", shown, f"needs the columns {clock} and {client}")
-            yield f"{self.path} {place}", row[clock], row[client]
+        for place, (clock, client) in self._rows:
+            yield place, clock, client
 
 
-Rows = Iterator[tuple[str, dict[str, Any]]]
-"""per row, its place in the file and its values by column"""
+def open_rows(path: Path) -> tuple[list[str], Rows]:
+    """The column names and the rows of a file."""
+    if not path.is_file() or not is_trace_file(path):
+        raise InputError("trace", str(path), _READABLE)
+    reader = {"CSV": _csv_rows, "JSONL": _json_rows}.get(_kind(path), _parquet_rows)
+    return reader(path)
+
+
+def refuse_unknown(path: Path, header: Sequence[str], **columns: str | None) -> None:
+    """Refuses an option that names a column that the file does not have."""
+    for option, name in columns.items():
+        if name is not None and name not in header:
+            raise InputError(option, name, f"a column of {path}; {nearest(name, header)}")
+
+
+def values(path: Path, rows: Rows, columns: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Per row, its place, with the path, and its values in these columns."""
+    for place, row in rows:
+        if any(column not in row for column in columns):
+            needed = f"{', '.join(columns[:-1])} and {columns[-1]}"
+            shown = ",".join(map(str, row.values()))
+            raise InputError(f"{path} {place}", shown, f"needs the columns {needed}")
+        yield f"{path} {place}", [row[column] for column in columns]
 
 
 def _kind(path: Path) -> str:

@@ -13,13 +13,17 @@ from typing import Any
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
-from ..participation import SCHEDULES, Explicit, Schedule, Trace, as_ids, refuse_short
+from ..participation import SCHEDULES, Availability, Explicit, Sampled, Schedule, Trace, as_ids, refuse_short
 from .algorithm_spec import function_or_value, object_fields
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import add_to_digest
 
-_TRACE = "Trace"
-NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, _TRACE: Trace}
+Recorded = Trace | Availability
+_RECORDED: dict[str, type[Recorded]] = {"Trace": Trace, "Availability": Availability}
+"""the schedules that are read from a file"""
+NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, "Sampled": Sampled, **_RECORDED}
+_AVAILABILITY = "availability"
+"""the field of Sampled that is a schedule itself"""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,10 @@ class ScheduleSpec:
             if n not in (None, table_n):
                 raise InputError("schedule.n", table_n, f"the task has {n} clients")
         n = n if table_n is None else table_n
-        if registered({_TRACE: Trace}, name):
-            trace = _read_trace(fields)
-            return _trace_spec(trace).with_clients(trace.n if n is None else n)
+        kind = registered(_RECORDED, name)
+        if kind:
+            recorded = _read_recorded(kind, fields)
+            return _recorded_spec(recorded).with_clients(recorded.n if n is None else n)
         refuse_digest("schedule", fields)
         if ":" in name:
             check_arguments(f"schedule {name}", imported("schedule", name), {"n": n, **fields})
@@ -55,8 +60,12 @@ class ScheduleSpec:
         if spelling is None:
             raise InputError("schedule", name, nearest(name, NAMED_SCHEDULES))
         spec = cls(spelling, _defaults(NAMED_SCHEDULES[spelling]) | fields, n)
+        if spelling == Sampled.__name__:
+            spec = spec._with_availability()
+            n = spec.n
         if n is None:  # values are checked when the task is made
-            check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {"n": n, **fields})
+            own_n = {} if spelling == Sampled.__name__ else {"n": n}
+            check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {**own_n, **fields})
         else:
             spec.make(n)
         return spec
@@ -64,8 +73,12 @@ class ScheduleSpec:
     @classmethod
     def of(cls, schedule: Schedule, rounds: int, seed: int) -> "ScheduleSpec":
         """From a schedule object: its fields, or else a digest of its active clients."""
-        if isinstance(schedule, Trace):
-            return _trace_spec(schedule)
+        if isinstance(schedule, Recorded):
+            return _recorded_spec(schedule)
+        if isinstance(schedule, Sampled):
+            inner = cls.of(schedule.availability, rounds, seed)
+            fields = {"size": schedule.size, "order": schedule.order, "oversample": schedule.oversample}
+            return cls(Sampled.__name__, {_AVAILABILITY: inner.dump(), **fields}, inner.n)
         if hasattr(schedule, "__dataclass_fields__"):
             registered_name = next((name for name, kind in NAMED_SCHEDULES.items() if kind is type(schedule)), None)
             fields = object_fields(schedule, rounds)
@@ -78,6 +91,13 @@ class ScheduleSpec:
             )
         return cls(import_path(type(schedule)), {DIGEST: digest.hexdigest()}, int(schedule.n))
 
+    def _with_availability(self) -> "ScheduleSpec":
+        """This spec of a Sampled with its availability parsed."""
+        if _AVAILABILITY not in self.fields:
+            raise InputError(f"schedule.{_AVAILABILITY}", None, "is required: a schedule, as a table with a name")
+        inner = ScheduleSpec.parse(self.fields[_AVAILABILITY], self.n)
+        return replace(self, fields={**self.fields, _AVAILABILITY: inner.dump()}, n=inner.n)
+
     def dump(self) -> Table:
         return {"name": self.name, **({} if self.n is None else {"n": self.n}), **self.fields}
 
@@ -85,18 +105,24 @@ class ScheduleSpec:
         """This spec for a task of n clients."""
         if self.n not in (None, n):
             raise InputError("schedule.n", self.n, f"the task has {n} clients")
-        return replace(self, n=int(n))
+        spec = replace(self, n=int(n))
+        return spec._with_availability() if self.name == Sampled.__name__ else spec
 
     def refuse_short(self, rounds: int) -> None:
         """Refuses a recorded schedule with fewer rounds than the run, as far as it can be made without the task."""
-        if self.name in (_TRACE, Explicit.__name__) and self.n is not None:
+        if self.name == Sampled.__name__:
+            ScheduleSpec.parse(self.fields[_AVAILABILITY], self.n).refuse_short(rounds)
+        elif self.name in (*_RECORDED, Explicit.__name__) and self.n is not None:
             refuse_short(self.make(self.n), rounds)
 
     def make(self, n: int) -> Schedule:
         """The schedule for n clients."""
-        if self.name == _TRACE:
-            return _read_trace(dict(self.fields))
+        if self.name in _RECORDED:
+            return _read_recorded(self.name, dict(self.fields))
         refuse_digest("schedule", self.fields)
+        if self.name == Sampled.__name__:
+            inner = ScheduleSpec.parse(self.fields[_AVAILABILITY], n).make(n)
+            return build("schedule", NAMED_SCHEDULES, self.name, {**self.fields, _AVAILABILITY: inner})  # type: ignore[no-any-return]
         fields = {key: function_or_value(f"schedule.{key}", value) for key, value in self.fields.items()}
         if ":" not in self.name:
             return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
@@ -106,23 +132,23 @@ class ScheduleSpec:
         return schedule  # type: ignore[no-any-return]
 
 
-def _read_trace(fields: Table) -> Trace:
+def _read_recorded(kind: str, fields: Table) -> Recorded:
     recorded_digest = fields.pop(DIGEST, None)
     if not isinstance(fields.get("path"), str):
         raise InputError("schedule.path", fields.get("path"), "the name of a trace file, such as seen.csv")
-    check_arguments("schedule Trace", Trace.read, fields)
+    check_arguments(f"schedule {kind}", _RECORDED[kind].read, fields)
     complete = {"round_length": None, "clients": None, "repeat": False, **fields}
     complete["path"] = os.path.abspath(fields["path"])
-    trace = _trace(json.dumps(complete, sort_keys=True, default=str), _stamp(fields["path"]))
-    if recorded_digest not in (None, _trace_digest(trace)):
+    recorded = _cached(kind, json.dumps(complete, sort_keys=True, default=str), _stamp(fields["path"]))
+    if recorded_digest not in (None, _recorded_digest(recorded)):
         raise InputError("schedule.path", fields["path"], "the trace has changed since this run began")
-    return trace
+    return recorded
 
 
 @lru_cache(maxsize=4)
-def _trace(fields: str, stamp: tuple[int, int]) -> Trace:
+def _cached(kind: str, fields: str, stamp: tuple[int, int]) -> Recorded:
     """Cached, so that parsing and running read the file once; `stamp` changes with the file."""
-    return Trace.read(**json.loads(fields))
+    return _RECORDED[kind].read(**json.loads(fields))
 
 
 def _stamp(path: str) -> tuple[int, int]:
@@ -133,15 +159,18 @@ def _stamp(path: str) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def _trace_spec(trace: Trace) -> ScheduleSpec:
-    fields = {**plain(dict(trace.source or {}), 0), DIGEST: _trace_digest(trace)}
-    return ScheduleSpec(_TRACE, fields, trace.n)
+def _recorded_spec(recorded: Recorded) -> ScheduleSpec:
+    fields = {**plain(dict(recorded.source or {}), 0), DIGEST: _recorded_digest(recorded)}
+    return ScheduleSpec(type(recorded).__name__, fields, recorded.n)
 
 
-def _trace_digest(trace: Trace) -> str:
+def _recorded_digest(recorded: Recorded) -> str:
     digest = hashlib.sha256()
-    for ids in trace.recorded.sets:
-        add_to_digest(digest, ids)
+    if isinstance(recorded, Trace):
+        for ids in recorded.recorded.sets:
+            add_to_digest(digest, ids)
+    else:
+        add_to_digest(digest, [recorded.n, recorded.rounds, recorded.repeat, *recorded.index.spans])
     return digest.hexdigest()
 
 

@@ -1,0 +1,78 @@
+"""The values in trace files: rounds, times, client names."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..base.checks import InputError, integer
+
+_UNITS = {1e17: ("nanoseconds", 1e9), 1e14: ("microseconds", 1e6), 1e11: ("milliseconds", 1e3)}
+"""units of times since 1970, by the smallest number that is not a time of this century in the next larger unit"""
+
+
+def as_round(place: str, value: Any) -> int:
+    try:
+        if isinstance(value, str):
+            if not (value.isdecimal() and value.isascii()):
+                raise ValueError
+            return int(value)
+        return integer(place, value, low=0)
+    except ValueError:
+        raise InputError(place, value, "a round, a whole number from 0 up") from None
+
+
+def as_time(place: str, value: Any) -> float:
+    try:
+        moment = value
+        if isinstance(moment, str):
+            if "_" in moment:  # Python reads 1_0 as 10
+                raise ValueError
+            try:
+                moment = float(moment)
+            except ValueError:
+                moment = datetime.fromisoformat(moment)
+        if isinstance(moment, datetime):
+            moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = float(moment)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(place, value, "a time, a number or an ISO 8601 date") from None
+    if not math.isfinite(seconds):
+        raise InputError(place, value, "a finite time")
+    return seconds
+
+
+def as_client(place: str, value: Any) -> str:
+    name = "" if value is None else str(value)
+    if not name:
+        raise InputError(place, value, "a client name")
+    return name
+
+
+def all_names(clients_seen: list[str], clients: int | Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(clients, str):
+        raise InputError("clients", clients, "a number, or a list of names")
+    if isinstance(clients, Sequence):
+        names = tuple(str(name) for name in clients)
+        if not names or len(set(names)) < len(names):
+            raise InputError("clients", list(names), "distinct names, at least one")
+        return names
+    distinct = set(clients_seen)
+    numbered = all(name.isdecimal() and name.isascii() for name in distinct)
+    if clients is not None and numbered:
+        return tuple(str(i) for i in range(integer("clients", clients, low=1)))
+    if clients is not None:
+        never_seen = integer("clients", clients, low=len(distinct), high_name="clients in the file") - len(distinct)
+        return (*sorted(distinct), *(f"never seen {number + 1}" for number in range(never_seen)))
+    return tuple(sorted(distinct, key=lambda name: (int(name), name))) if numbered else tuple(sorted(distinct))
+
+
+def in_seconds(path: Path, times: list[float]) -> list[float]:
+    """Times in seconds, if they can only be times since 1970 in a smaller unit; otherwise unchanged."""
+    for smallest, (unit, per_second) in _UNITS.items():
+        if min(times) >= smallest:
+            warnings.warn(f"{path}: the times are {unit} since 1970; round_length is in seconds", stacklevel=3)
+            return [time / per_second for time in times]
+    return times
