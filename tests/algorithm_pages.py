@@ -61,9 +61,9 @@ def parts(cls):
 
 
 def shown(paragraph):
-    """A paragraph of the docstring; equations are indented by four spaces there as in Markdown."""
+    """A paragraph of the docstring; equations are indented by four spaces there."""
     if paragraph.startswith("    "):
-        return paragraph + "\n"
+        return f"<!-- not run: a formula -->\n```text\n{textwrap.dedent(paragraph)}\n```\n"
     return wrapped(paragraph.replace("<", "&lt;"))
 
 

@@ -98,7 +98,8 @@ def test_unbiased_compressors_have_the_vector_as_their_mean(compressor):
     v, keys, rounds = torch.randn(40, dtype=torch.float64), torch.arange(4000), 0
     stacked = v.expand(len(keys), -1)
     sent = compressor.restore(compressor.compress(stacked, keys, rounds), v)
-    deviation = sent.std(0) / len(keys) ** 0.5
+    # Plus a step of Int8: a coordinate next to a level is seldom rounded to the other one, perhaps never here.
+    deviation = (sent.std(0) + v.abs().max() / 127) / len(keys) ** 0.5
     assert ((sent.mean(0) - v).abs() <= 5 * deviation + 1e-12).all()
     assert (sent - v).abs().max() > 1e-3
 
