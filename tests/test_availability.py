@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import tomllib
 import tracemalloc
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ import fedsum as fs
 from fedsum import Availability, InputError, Trace
 from fedsum.participation import read_fedscale, read_flash
 from fedsum.participation.span_index import SpanIndex, merged
+from fedsum.spec import ScheduleSpec
 
 DATA = os.environ.get("FEDSUM_DATA")
 PHONES = Path(DATA or ".") / "traces" / "phones.csv"
@@ -163,6 +165,61 @@ def test_the_phones_trace_comes_back_from_intervals(tmp_path, fedsum):
     assert sets_of(Trace.read("rounds.csv.gz")) == sets_of(trace)
     code, out, _ = fedsum("delays", "phones.parquet", "--round-length", 1800, "--json")
     assert json.loads(out)["tau_max"] == fs.delays(trace, 241).max == 239
+
+
+def test_the_command_fits_generators_and_samples(tmp_path, fedsum):
+    truth = fs.Markov(60, on=0.8, off=0.95)
+    rows = [f"{t},{i}" for t in range(200) for i in truth.active(3, t)]
+    (tmp_path / "seen.csv").write_text("\n".join(["round,client", *rows]))
+    code, out, _ = fedsum("delays", "seen.csv", "--fit")
+    assert code == 0
+    pasted = next(line for line in out.splitlines() if line.startswith("Python: ")).removeprefix("Python: ")
+    generator = eval(pasted, {"fedsum": fs})
+    assert isinstance(generator, fs.Markov)
+    setting = next(line for line in out.splitlines() if line.startswith("settings file: "))
+    table = tomllib.loads(setting.removeprefix("settings file: "))["schedule"]
+    assert ScheduleSpec.parse(table).make(60) == generator
+    assert generator.on == pytest.approx(0.8, abs=0.02)
+    entries = json.loads(fedsum("delays", "seen.csv", "--fit", "--json")[1])["fit"]
+    assert [entry["name"] for entry in entries] == ["Markov", "Diurnal"]
+    assert entries[0]["nats"] < entries[1]["nats"]
+    for order in ("uniform", "oldest"):
+        sampled = json.loads(fedsum("delays", "seen.csv", "--size", 4, "--order", order, "--json")[1])
+        assert (sampled["active_max"], sampled["rounds"]) == (4, 200)
+    code, _, error = fedsum("delays", "seen.csv", "--order", "oldest")
+    assert (code, "order = 'oldest': only together with size" in error) == (2, True)
+    assert fedsum("delays", "spaced", "--rounds", 50)[0] == fedsum("delays", "diurnal", "--rounds", 50)[0] == 0
+
+
+def test_a_sampled_schedule_in_a_settings_file(tmp_path, fedsum):
+    (tmp_path / "charging.csv").write_text("client,start,end\n0,0,10\n1,3,6\n2,0,7\n")
+    text = """
+rounds = 12
+local_steps = 2
+eta_l = 0.1
+task = {name = "quadratic", n = 3, d = 2}
+algorithm = "MIFA"
+[schedule]
+name = "Sampled"
+size = 1
+order = "oldest"
+availability = {name = "Availability", path = "charging.csv", round_length = 1, repeat = true}
+"""
+    (tmp_path / "run.toml").write_text(text)
+    assert fedsum("run", "run.toml", "--folder", "whole")[0] == 0
+    assert fedsum("run", "run.toml", "--folder", "part", "--set", "rounds=5")[0] == 0
+    assert fedsum("resume", "part", "--set", "rounds=12")[0] == 0
+    whole, part = (fs.read_runs(tmp_path / name)[0].last for name in ("whole", "part"))
+    assert whole["train_loss"] == part["train_loss"]
+    schedule = fs.Sampled(Availability.read("charging.csv", round_length=1, repeat=True), 1, "oldest")
+    assert part["tau"] == fs.delays(schedule, 12).tau[-1]
+    (tmp_path / "short.toml").write_text(text.replace(", repeat = true", ""))
+    code, _, error = fedsum("run", "short.toml")
+    assert (code, "rounds = 12: the schedule has 10 rounds" in error) == (2, True)
+    unknown_n = ScheduleSpec.parse({"name": "Sampled", "size": 1, "availability": {"name": "sine", "size": 1}})
+    assert unknown_n.with_clients(4) == ScheduleSpec.parse(unknown_n.with_clients(4).dump(), 4)
+    with pytest.raises(InputError, match="availability = None: is required"):
+        ScheduleSpec.parse({"name": "Sampled", "size": 1})
 
 
 BAD = {

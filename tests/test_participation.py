@@ -1,6 +1,9 @@
 """Schedules: pure, sorted, in range, with the documented distribution."""
 
+import dataclasses
 import math
+import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,21 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsum import (
+    Availability,
     Biased,
     Cyclic,
+    Diurnal,
     Explicit,
     Independent,
     InputError,
     Markov,
     Periodic,
     Reshuffled,
+    Sampled,
     Sine,
+    Spaced,
     Uniform,
     delays,
     theory,
 )
 from fedsum.base.registry import build
-from fedsum.participation import SCHEDULES
+from fedsum.participation import SCHEDULES, fit
 from fedsum.participation.independent import Coins
 
 probabilities = st.floats(0.01, 1.0)
@@ -35,6 +42,9 @@ def any_schedule(draw):
     p = draw(probabilities)
     vector = draw(st.lists(probabilities, min_size=n, max_size=n))
     chain = st.floats(0.0, 0.99)
+    start = draw(st.lists(st.integers(0, 30), min_size=n, max_size=n))
+    ends = [time + draw(st.integers(1, 20)) for time in start]
+    intervals = Availability.from_intervals(range(n), start, ends, n=n, round_length=1, offset=0, repeat=True)
     sets = st.lists(st.sets(st.integers(0, n - 1)), min_size=1, max_size=8)
     return draw(
         st.sampled_from(
@@ -51,6 +61,13 @@ def any_schedule(draw):
                 Markov(n, on=draw(chain), off=draw(chain)),
                 Explicit(n, draw(sets), repeat=True),
                 Periodic(n, groups=draw(st.integers(1, n // size)), dwell=draw(st.integers(1, 5)), size=size),
+                Spaced(n, size, separation=draw(st.integers(1, n // size))),
+                Diurnal(n, peak=p, trough=p * draw(st.floats(0, 1)), period=draw(st.floats(1, 50)), zones=size),
+                intervals,
+                Sampled(intervals, size, oversample=1.5),
+                Sampled(Markov(n, on=0.6, off=draw(chain)), size),
+                Sampled(intervals, size, "oldest"),
+                Sampled(Independent(n, p), size, "oldest"),
             ]
         )
     )
@@ -58,7 +75,7 @@ def any_schedule(draw):
 
 @given(any_schedule(), st.integers(0, 2**32), st.lists(st.integers(0, 300), min_size=1, max_size=5))
 def test_active_is_a_pure_function_of_seed_and_round(schedule, seed, rounds):
-    first = {t: schedule.active(seed, t) for t in rounds}
+    first = {t: schedule.active(seed, t).copy() for t in rounds}
     for ids in first.values():
         assert ids.dtype == np.int64
         assert (np.diff(ids) > 0).all()
@@ -128,11 +145,103 @@ def frequencies(schedule, rounds=4000):
         (Biased(12, group=2), np.repeat([0.5, 0.45, 0.4, 0.35, 0.3, 0.25], 2)),
         (Reshuffled(12, 3), 0.25),
         (Periodic(12, groups=3, dwell=4, size=2), 1 / 6),
+        (Spaced(12, 2, separation=5), 1 / 6),
+        (Diurnal(12, peak=0.5, trough=0.1, period=8, zones=3), 0.3),
+        (Sampled(Explicit(4, [[0, 1, 2], [1, 3]], repeat=True), 1), [1 / 6, 5 / 12, 1 / 6, 1 / 4]),
+        (Sampled(Explicit(4, [[0, 1, 2], [1, 3]], repeat=True), 1, "oldest"), [1 / 4] * 4),
+        (Sampled(Independent(12, 0.999), 4, oversample=1.5), 0.5),
     ],
     ids=lambda v: type(v).__name__,
 )
 def test_frequencies(schedule, expected):
     assert np.abs(frequencies(schedule) - expected).max() < 0.03  # 4 standard deviations of 4000 tosses
+
+
+def test_spaced_clients_rest_and_are_drawn_uniformly():
+    schedule = Spaced(30, 5, separation=4)
+    last, gaps = np.full(30, -99), []
+    for t in range(1500):
+        active = schedule.active(2, t)
+        gaps += (t - last[active])[last[active] >= 0].tolist()
+        last[active] = t
+    assert min(gaps) == 4
+    # 15 of 30 clients may be drawn, so a client that may come is drawn with probability 1/3.
+    assert np.mean(np.array(gaps) == 4) == pytest.approx(1 / 3, abs=0.02)
+    every = Spaced(6, 2, separation=3)
+    assert all(every.active(0, t).tolist() == every.active(0, t + 3).tolist() for t in range(9))
+
+
+def test_diurnal_zones_have_their_own_peaks():
+    schedule = Diurnal(3000, peak=0.6, trough=0.0, period=12, zones=3)
+    member = np.zeros((12, 3000))
+    for seed in range(20):
+        for t in range(12):
+            member[t, schedule.active(seed, t)] += 1 / 20
+    shares = member.reshape(12, 3, 1000).mean(axis=2)
+    assert shares.argmax(axis=0).tolist() == [0, 4, 8]
+    t = np.arange(12)[:, None]
+    expected = 0.3 * (1 + np.cos(2 * np.pi * (t / 12 - np.arange(3) / 3)))
+    assert np.abs(shares - expected).max() < 0.015
+    assert schedule.describe().case is None
+    assert Diurnal(9, peak=0.6, trough=0.1, period=12).describe().delta == 0.1
+
+
+def test_sampled_takes_the_oldest_of_those_available():
+    available = Independent(40, 0.4)
+    schedule, last = Sampled(available, 6, "oldest"), np.full(40, -1)
+    for t in range(200):
+        there, active = available.active(5, t), schedule.active(5, t)
+        assert set(active.tolist()) <= set(there.tolist())
+        assert len(active) == min(6, len(there))
+        others = np.setdiff1d(there, active)
+        if len(others):
+            assert last[active].max() <= last[others].min()
+        last[active] = t
+    everyone = Sampled(Independent(40, 1.0), 6, "oldest")
+    assert delays(everyone, 100).max == 6  # 40 clients, 6 per round: nobody waits longer
+
+
+def test_sampled_draws_apart_from_its_availability():
+    """The server's draws and the availability's have the same seed and round, but not the same random numbers."""
+    inner = Uniform(1000, 500)
+    chosen = Sampled(inner, 250).active(3, 7)
+    assert not np.array_equal(chosen, inner.active(3, 7)[Uniform(500, 250).active(3, 7)])
+
+
+def test_sampling_from_intervals_costs_no_more_than_the_sample():
+    n = 10**6
+    starts = np.arange(n) % 40
+    schedule = Sampled(
+        Availability.from_intervals(np.arange(n), starts, starts + 8, n=n, round_length=1, offset=0, repeat=True), 100
+    )
+    schedule.active(0, 3)
+    tracemalloc.start()
+    assert all(len(schedule.active(0, t)) == 100 for t in range(8, 60, 9))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000  # 200,000 clients are available per round
+
+
+def test_schedules_that_depend_on_their_past_can_be_pickled():
+    for schedule in (Sampled(Uniform(9, 5), 2, "oldest"), Spaced(9, 2, 3)):
+        late = schedule.active(1, 30).tolist()
+        again = pickle.loads(pickle.dumps(schedule))
+        assert again == schedule
+        assert again.active(1, 30).tolist() == late
+
+
+def test_fit_finds_the_generator_of_a_record():
+    for truth in (Markov(300, on=0.85, off=0.97), Diurnal(300, 0.4, 0.05, period=24), Diurnal(300, 0.3, 0, 36, 3)):
+        nearest, other = fit(truth, 300, seed=4)
+        assert type(nearest.generator) is type(truth)
+        assert nearest.nats < other.nats
+        found, expected = (np.array(dataclasses.astuple(one)[1:], dtype=object) for one in (nearest.generator, truth))
+        for value, true in zip(found, expected, strict=True):
+            if isinstance(true, float | int):
+                assert value == pytest.approx(true, rel=0.03, abs=0.03)
+    assert [type(one.generator) for one in fit(Uniform(9, 3), 5)] == [Markov]  # too short for a cycle
+    silent, steady = Explicit(5, [[]] * 20), Explicit(5, [range(5)] * 20)
+    assert all(math.isfinite(one.nats) for schedule in (silent, steady) for one in fit(schedule, 20))
 
 
 def test_independent_clients_are_independent():
@@ -240,6 +349,15 @@ BAD = [
     (lambda: Explicit(3, []), "sets = []: at least one round"),
     (lambda: Explicit(3, [[0]]).active(0, 1), "round = 1: from 0 to 0, or repeat=True"),
     (lambda: delays(Uniform(3, 1), 0), "rounds = 0"),
+    (lambda: Spaced(10, 3, 4), "separation = 4: a whole number from 1 to 3 (n // size)"),
+    (lambda: Spaced(10, 3, 3).active(0, -1), "round = -1"),
+    (lambda: Diurnal(5, peak=0.1, trough=0.2, period=9), "trough = 0.2: at most the peak, 0.1"),
+    (lambda: Diurnal(5, peak=0.1, trough=0.0, period=0.5), "period = 0.5"),
+    (lambda: Diurnal(5, peak=0.1, trough=0.0, period=9, zones=6), "zones = 6"),
+    (lambda: Sampled(5, 1), "availability = 5: an Availability, a Trace or another schedule"),
+    (lambda: Sampled(Uniform(5, 3), 6), "size = 6: a whole number from 1 to 5 (n)"),
+    (lambda: Sampled(Uniform(5, 3), 2, "newest"), "order = 'newest'"),
+    (lambda: Sampled(Uniform(5, 3), 2, oversample=0.5), "oversample = 0.5"),
     (lambda: build("schedule", SCHEDULES, "unifrom", {}), "schedule = 'unifrom': did you mean 'Uniform'?"),
     (lambda: build("schedule", SCHEDULES, "uniform", {"n": 3}), "Uniform.size = None: is required"),
     (lambda: build("schedule", SCHEDULES, "uniform", {"n": 3, "sise": 1}), "did you mean 'size'?"),

@@ -76,6 +76,11 @@ schedules = st.one_of(
     st.builds(lambda on, off: {"name": "Markov", "on": on, "off": off}, st.floats(0, 0.9), st.floats(0, 0.9)),
     st.builds(lambda repeat: {"name": "Explicit", "sets": [[0], []] * 5, "repeat": repeat}, st.booleans()),
     st.builds(lambda dwell: {"name": "Periodic", "groups": 1, "dwell": dwell, "size": 1}, st.integers(1, 9)),
+    st.builds(lambda period: {"name": "Diurnal", "peak": 0.5, "trough": 0, "period": period}, st.floats(1, 99)),
+    st.builds(
+        lambda order: {"name": "sampled", "size": 1, "order": order, "availability": {"name": "Sine", "size": 1}},
+        st.sampled_from(["uniform", "oldest"]),
+    ),
 )
 options = {
     "eta_g": positive,

@@ -541,7 +541,12 @@ def test_tables_and_objects_are_the_same(tmp_path):
         fs.Biased(9, group=2),
         fs.Markov(9, 0.5, 0.6),
         fs.Periodic(9, groups=2, dwell=3, size=2),
+        fs.Spaced(9, 2, 3),
+        fs.Diurnal(9, peak=0.5, trough=0.0, period=7.5, zones=2),
         fs.Explicit(9, [[0, 1], [], [8]], repeat=True),
+        fs.Sampled(fs.Markov(9, 0.5, 0.6), 3, "oldest", oversample=1.5),
+        fs.Sampled(fs.Availability.read(trace, clients=9, repeat=True), 1),
+        fs.Availability.read(trace, clients=9, repeat=True, rounds=4),
         fs.Trace.read(trace, clients=9, repeat=True),
     ]
     for schedule in schedules:
@@ -559,6 +564,8 @@ def test_tables_and_objects_are_the_same(tmp_path):
     trace.write_text("round,client\n0,0\n1,2\n")
     with pytest.raises(InputError, match="the trace has changed"):
         ScheduleSpec.parse(ScheduleSpec.of(schedules[-1], 5, 0).dump(), 9)
+    with pytest.raises(InputError, match="the trace has changed"):
+        ScheduleSpec.parse(ScheduleSpec.of(schedules[-3], 5, 0).dump(), 9)
     long = ScheduleSpec.of(fs.Explicit(9, [[0, 1, 2]] * 5000), 5, 0).dump()
     assert set(long["sets"]) == {"sha256"}
     with pytest.raises(InputError, match="recorded by a digest only"):

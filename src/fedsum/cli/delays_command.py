@@ -10,11 +10,12 @@ from rich.table import Table
 from .. import theory
 from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
-from ..participation import SCHEDULES, Availability, Trace
+from ..participation import SCHEDULES, Availability, Sampled, Trace, fit
 from ..spec import RunSpec, TaskSpec, read_settings
 from ..tasks import Curvature, curvature
 from .arguments import Cover, Offset
 from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
+from .fit_table import fits_as_json, print_fits
 from .schedule_argument import schedule_argument
 
 _BATCH_SIZE, _LOCAL_STEPS = 128, 10
@@ -31,7 +32,9 @@ def delays(
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     n: Annotated[int | None, typer.Option("--n", help="N, clients (100); of a trace, also clients never seen.")] = None,
-    size: Annotated[int | None, typer.Option(help="S, active clients per round (20).")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="S, active clients per round (20); of a trace, at most so many (all).")
+    ] = None,
     p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
     on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
     off: Annotated[float | None, typer.Option(help="markov: probability to stay inactive (0.975).")] = None,
@@ -41,6 +44,14 @@ def delays(
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
     dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
+    separation: Annotated[int | None, typer.Option(help="spaced: rounds between a client's rounds (4).")] = None,
+    peak: Annotated[float | None, typer.Option(help="diurnal: highest probability (0.35).")] = None,
+    trough: Annotated[float | None, typer.Option(help="diurnal: lowest probability (0.05).")] = None,
+    period: Annotated[float | None, typer.Option(help="diurnal: rounds per day (48).")] = None,
+    zones: Annotated[int | None, typer.Option(help="diurnal: time zones (1).")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Trace with --size: choose clients 'uniform' or 'oldest' first.")
+    ] = None,
     round_length: Annotated[float | None, typer.Option(help="Times or intervals: length of a round.")] = None,
     client_column: Annotated[str | None, typer.Option(help="Trace: the column of clients.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Trace: the column of times.")] = None,
@@ -56,6 +67,9 @@ def delays(
     smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
     sigma: Annotated[float, typer.Option(help="Gradient noise, for Theorem 1's rates.")] = 0.0,
     delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for Theorem 1's rates.")] = 1.0,
+    fit_generator: Annotated[
+        bool, typer.Option("--fit", help="Fit Markov and Diurnal generators, to simulate more rounds than recorded.")
+    ] = False,
     picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-delays.png"),
     as_json: Json = False,
 ) -> None:
@@ -70,10 +84,12 @@ def delays(
     check_path(picture)
     fields: dict[str, Any] = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor, "groups": groups, "dwell": dwell}
-    fields |= {"round_length": round_length, "client_column": client_column, "time_column": time_column}
+    fields |= {"separation": separation, "peak": peak, "trough": trough, "period": period, "zones": zones}
+    fields |= {"order": order, "round_length": round_length, "client_column": client_column, "time_column": time_column}
     fields |= {"offset": offset, "cover": cover, "start_column": start_column, "end_column": end_column}
     schedule, title = schedule_argument(pattern, fields)
-    T = integer("rounds", getattr(schedule, "rounds", 2000) if rounds is None else rounds, low=1)
+    recorded = schedule.availability if isinstance(schedule, Sampled) else schedule
+    T = integer("rounds", getattr(recorded, "rounds", 2000) if rounds is None else rounds, low=1)
     check_seed(seed)
     task_K, L = _curvature(task, schedule.n, smoothness)
     K = integer("K", task_K if local_steps is None else local_steps, low=1)
@@ -82,6 +98,7 @@ def delays(
     measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
     advice = rate_advice(measured.ages, K=K, L=L) if measured.ages.any() else {}
+    fits = fit(schedule, T, seed) if fit_generator else []
     raster_figure = participation_figure(
         measured.raster,
         measured.delays.gaps,
@@ -92,11 +109,11 @@ def delays(
     path = save(raster_figure, picture)
     if as_json:
         estimate = {"K": K, "L": L.client, "L_mean_loss": L.mean_loss, "advice": advice}
-        print_json({"schedule": title, **measures, **estimate, "picture": str(path)})
+        print_json({"schedule": title, **measures, **estimate, **fits_as_json(fits), "picture": str(path)})
         return
     d = measured.delays
     least_active, most_active = int(d.counts.argmin()), int(d.counts.argmax())
-    names = schedule.names if isinstance(schedule, Trace | Availability) else [str(i) for i in range(schedule.n)]
+    names = recorded.names if isinstance(recorded, Trace | Availability) else [str(i) for i in range(schedule.n)]
     table = Table(title=f"{title}, {T} rounds", show_header=False)
     table.add_row("clients N", f"{schedule.n:,}")
     table.add_row(
@@ -124,6 +141,8 @@ def delays(
     out.print(table)
     if advice:
         _print_advice(advice, K, L, estimated=task is not None, given=smoothness is not None)
+    if fits:
+        print_fits(fits, measures, T, seed)
     print_path("picture", path)
 
 

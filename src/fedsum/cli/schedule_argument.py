@@ -8,13 +8,16 @@ from typing import Any
 
 from ..base.checks import InputError, nearest
 from ..base.registry import build, registered
-from ..participation import SCHEDULES, TRACE_FILES, Availability, Schedule, Trace, has_intervals, is_trace_file
+from ..participation import SCHEDULES, TRACE_FILES, Availability, Sampled, Schedule, Trace, has_intervals, is_trace_file
 from ..spec import ScheduleSpec
 from .console import err
 
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
-_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975, "groups": 5, "dwell": 10}
+_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975, "groups": 5, "dwell": 10, "separation": 4}
+_DEFAULTS |= {"peak": 0.35, "trough": 0.05, "period": 48, "zones": 1}
 _TRACE_ARGUMENTS = ("round_length", "client_column", "time_column")
+_SAMPLED_ARGUMENTS = ("size", "order")
+"""options that choose some of the recorded clients"""
 _INTERVAL_ARGUMENTS = ("offset", "cover", "start_column", "end_column")
 
 
@@ -22,8 +25,8 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
     """The schedule of the command line, and its title. `fields` are the given options, by name."""
     given = {name: value for name, value in fields.items() if value is not None}
     if is_trace_file(pattern):
-        return read_trace(pattern, given), pattern
-    for name in (*_TRACE_ARGUMENTS, *_INTERVAL_ARGUMENTS):
+        return _recorded(pattern, given), pattern
+    for name in (*_TRACE_ARGUMENTS, *_INTERVAL_ARGUMENTS, "order"):
         if name in given:
             raise InputError(name.replace("_", "-"), given[name], "only for a trace file")
     if ":" in pattern:
@@ -40,6 +43,16 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
     return schedule, repr(schedule)
 
 
+def _recorded(path: str, given: Mapping[str, Any]) -> Schedule:
+    """All recorded clients, or with --size some of them."""
+    recorded = read_trace(path, {name: value for name, value in given.items() if name not in _SAMPLED_ARGUMENTS})
+    if "size" not in given:
+        if "order" in given:
+            raise InputError("order", given["order"], "only together with size")
+        return recorded
+    return Sampled(recorded, given["size"], given.get("order", "uniform"))
+
+
 def read_trace(path: str, given: Mapping[str, Any]) -> Trace | Availability:
     """A trace, or intervals as an Availability. `given` are the options by name; warnings are printed as notes."""
     with warnings.catch_warnings(record=True) as notes:
@@ -48,7 +61,7 @@ def read_trace(path: str, given: Mapping[str, Any]) -> Trace | Availability:
         accepted = (*_TRACE_ARGUMENTS[:2], *_INTERVAL_ARGUMENTS) if intervals else _TRACE_ARGUMENTS
         for name, value in given.items():
             if name not in ("n", *accepted):
-                options = ", ".join(name.replace("_", "-") for name in ("n", *accepted))
+                options = ", ".join(name.replace("_", "-") for name in ("n", *accepted, *_SAMPLED_ARGUMENTS))
                 kind = "intervals, which take" if intervals else "a trace, which takes"
                 raise InputError(name.replace("_", "-"), value, f"not for {kind} only {options}")
         arguments = {name: value for name, value in given.items() if name != "n"}

@@ -3,12 +3,15 @@
 from ..base.checks import InputError
 from .available_clients import Availability
 from .explicit import Explicit
+from .sampled import Sampled
 from .schedule import Schedule
 from .trace import Trace
 
 
 def refuse_short(schedule: Schedule, rounds: int) -> None:
     """Refuses a recorded schedule that has fewer rounds than a run and does not start over."""
+    if isinstance(schedule, Sampled):
+        return refuse_short(schedule.availability, rounds)
     recorded = schedule.recorded if isinstance(schedule, Trace) else schedule
     if isinstance(recorded, Explicit | Availability) and not recorded.repeat and recorded.rounds < rounds:
         accepted = f"the schedule has {recorded.rounds} rounds; use at most that many, or repeat = true to start over"

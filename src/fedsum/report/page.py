@@ -225,8 +225,10 @@ def _participation(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[s
 
 def _pattern(run: Run) -> dict[str, Any]:
     """The measured pattern of a run as JSON, or the reason why it is skipped."""
-    if ":" in run.config["schedule"]["name"]:
-        return {"skipped": f"{run.config['schedule']['name']} is a Python function, which the report does not call."}
+    schedules = [run.config["schedule"], run.config["schedule"].get("availability", {})]
+    for name in (str(table.get("name", "")) for table in schedules):
+        if ":" in name:
+            return {"skipped": f"{name} is a Python function, which the report does not call."}
     seed, rounds = run.config.get("seed", 0), run.config.get("rounds", run.round)
     try:
         spec = ScheduleSpec.parse(run.config["schedule"])

@@ -26,8 +26,9 @@ def first_difference(before: Table, now: Table, free: Sequence[str] = ()) -> tup
     """
     compared = ({key: value for key, value in table.items() if key not in _IGNORED} for table in (before, now))
     one, other = (_flat(_with_defaults(table)) for table in compared)
-    if f"schedule.{DIGEST}" in one and f"schedule.{DIGEST}" in other:
-        one["schedule.path"] = other["schedule.path"] = ""
+    for table in ("schedule", "schedule.availability"):
+        if f"{table}.{DIGEST}" in one and f"{table}.{DIGEST}" in other:
+            one[f"{table}.path"] = other[f"{table}.path"] = ""
     for key in [*other, *one]:
         if key in free or key.partition(".")[0] in free:
             continue

@@ -13,7 +13,7 @@ from typing import Any
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
-from ..participation import SCHEDULES, Availability, Explicit, Schedule, Trace, as_ids, refuse_short
+from ..participation import SCHEDULES, Availability, Explicit, Sampled, Schedule, Trace, as_ids, refuse_short
 from .algorithm_spec import function_or_value, object_fields
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import add_to_digest
@@ -21,7 +21,9 @@ from .task_fingerprint import add_to_digest
 Recorded = Trace | Availability
 _RECORDED: dict[str, type[Recorded]] = {"Trace": Trace, "Availability": Availability}
 """the schedules that are read from a file"""
-NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, **_RECORDED}
+NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, "Sampled": Sampled, **_RECORDED}
+_AVAILABILITY = "availability"
+"""the field of Sampled that is a schedule itself"""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,12 @@ class ScheduleSpec:
         if spelling is None:
             raise InputError("schedule", name, nearest(name, NAMED_SCHEDULES))
         spec = cls(spelling, _defaults(NAMED_SCHEDULES[spelling]) | fields, n)
+        if spelling == Sampled.__name__:
+            spec = spec._with_availability()
+            n = spec.n
         if n is None:  # values are checked when the task is made
-            check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {"n": n, **fields})
+            own_n = {} if spelling == Sampled.__name__ else {"n": n}
+            check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {**own_n, **fields})
         else:
             spec.make(n)
         return spec
@@ -69,6 +75,10 @@ class ScheduleSpec:
         """From a schedule object: its fields, or else a digest of its active clients."""
         if isinstance(schedule, Recorded):
             return _recorded_spec(schedule)
+        if isinstance(schedule, Sampled):
+            inner = cls.of(schedule.availability, rounds, seed)
+            fields = {"size": schedule.size, "order": schedule.order, "oversample": schedule.oversample}
+            return cls(Sampled.__name__, {_AVAILABILITY: inner.dump(), **fields}, inner.n)
         if hasattr(schedule, "__dataclass_fields__"):
             registered_name = next((name for name, kind in NAMED_SCHEDULES.items() if kind is type(schedule)), None)
             fields = object_fields(schedule, rounds)
@@ -81,6 +91,13 @@ class ScheduleSpec:
             )
         return cls(import_path(type(schedule)), {DIGEST: digest.hexdigest()}, int(schedule.n))
 
+    def _with_availability(self) -> "ScheduleSpec":
+        """This spec of a Sampled with its availability parsed."""
+        if _AVAILABILITY not in self.fields:
+            raise InputError(f"schedule.{_AVAILABILITY}", None, "is required: a schedule, as a table with a name")
+        inner = ScheduleSpec.parse(self.fields[_AVAILABILITY], self.n)
+        return replace(self, fields={**self.fields, _AVAILABILITY: inner.dump()}, n=inner.n)
+
     def dump(self) -> Table:
         return {"name": self.name, **({} if self.n is None else {"n": self.n}), **self.fields}
 
@@ -88,11 +105,14 @@ class ScheduleSpec:
         """This spec for a task of n clients."""
         if self.n not in (None, n):
             raise InputError("schedule.n", self.n, f"the task has {n} clients")
-        return replace(self, n=int(n))
+        spec = replace(self, n=int(n))
+        return spec._with_availability() if self.name == Sampled.__name__ else spec
 
     def refuse_short(self, rounds: int) -> None:
         """Refuses a recorded schedule with fewer rounds than the run, as far as it can be made without the task."""
-        if self.name in (*_RECORDED, Explicit.__name__) and self.n is not None:
+        if self.name == Sampled.__name__:
+            ScheduleSpec.parse(self.fields[_AVAILABILITY], self.n).refuse_short(rounds)
+        elif self.name in (*_RECORDED, Explicit.__name__) and self.n is not None:
             refuse_short(self.make(self.n), rounds)
 
     def make(self, n: int) -> Schedule:
@@ -100,6 +120,9 @@ class ScheduleSpec:
         if self.name in _RECORDED:
             return _read_recorded(self.name, dict(self.fields))
         refuse_digest("schedule", self.fields)
+        if self.name == Sampled.__name__:
+            inner = ScheduleSpec.parse(self.fields[_AVAILABILITY], n).make(n)
+            return build("schedule", NAMED_SCHEDULES, self.name, {**self.fields, _AVAILABILITY: inner})  # type: ignore[no-any-return]
         fields = {key: function_or_value(f"schedule.{key}", value) for key, value in self.fields.items()}
         if ":" not in self.name:
             return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
