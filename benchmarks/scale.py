@@ -1,6 +1,9 @@
 """Time per round and memory against N: 100 active clients of N, a model of d = 7,850 parameters.
 
-python benchmarks/scale.py [--device cuda] [--rounds 60] [--out results.json]
+python benchmarks/scale.py [--schedule intervals] [--device cuda] [--rounds 60] [--out results.json]
+
+With `--schedule intervals` every client is available in three intervals of a repeated week, a quarter of the time, and
+100 of the available clients are active. Making the index of intervals is not part of the time per round.
 
 FedSUM, so that every client that was active has a state. Runs of different N alternate; the time per round is the
 median of the best run. All clients draw from one pool of random samples, because the data of a million clients would
@@ -59,7 +62,23 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def run(n, rounds, device):
+def uniform(n):
+    return fedsum.Uniform(n, ACTIVE)
+
+
+def intervals(n):
+    """Three intervals of 28 half hours per client in a week of 336; each client has its own times."""
+    draw = np.random.default_rng(0)
+    starts = (draw.integers(0, 112, n)[:, None] + 112 * np.arange(3)).ravel()
+    clients = np.repeat(np.arange(n), 3)
+    week = {"n": n, "round_length": 1, "offset": 0, "rounds": 336, "repeat": True}
+    return fedsum.Sampled(fedsum.Availability.from_intervals(clients, starts, starts + 28, **week), ACTIVE)
+
+
+SCHEDULES = {"uniform": uniform, "intervals": intervals}
+
+
+def run(n, rounds, device, schedule):
     """Median seconds per round, growth of memory in bytes, clients seen, bytes of their states."""
     task, seconds = Pool(n), []
     before = resident()
@@ -75,7 +94,7 @@ def run(n, rounds, device):
     history = fedsum.simulate(
         task,
         fedsum.FedSUM(),
-        fedsum.Uniform(n, ACTIVE),
+        schedule,
         rounds=rounds,
         local_steps=5,
         eta_l=0.01,
@@ -91,29 +110,54 @@ def run(n, rounds, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedule", choices=SCHEDULES, default="uniform")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
     sizes, turns = [10**3, 10**4, 10**5, 10**6], 3
-    run(10**3, 5, arguments.device)  # warms up libraries, compilers and caches
+    made, making = {}, {}
+    for n in sizes:
+        started = time.perf_counter()
+        made[n] = SCHEDULES[arguments.schedule](n)
+        making[n] = time.perf_counter() - started
+    run(10**3, 5, arguments.device, made[10**3])  # warms up libraries, compilers and caches
     runs_by_size = {n: [] for n in sizes}
     for _, n in track([(turn, n) for turn in range(turns) for n in sizes], description="scale", transient=True):
-        runs_by_size[n].append(run(n, arguments.rounds, arguments.device))
+        runs_by_size[n].append(run(n, arguments.rounds, arguments.device, made[n]))
     rows = []
     for n, runs in runs_by_size.items():
         seconds = min(run[0] for run in runs)
-        rows.append({"N": n, "ms": seconds * 1e3, "seen": runs[0][2], "gained": runs[0][1], "vectors": runs[0][3]})
+        rows.append(
+            {
+                "N": n,
+                "ms": seconds * 1e3,
+                "making": making[n],
+                "seen": runs[0][2],
+                "gained": runs[0][1],
+                "vectors": runs[0][3],
+            }
+        )
     table = Table(
-        title=f"One round of FedSUM, {ACTIVE} active, d = 7,850, {arguments.rounds} rounds, {arguments.device}"
+        title=f"One round of FedSUM, {ACTIVE} active ({arguments.schedule}), d = 7,850, {arguments.rounds} rounds,"
+        f" {arguments.device}"
     )
-    for head in ("N", "ms", "against N = 1000", "clients seen", "their states, MB", "growth of memory, MB"):
+    for head in (
+        "N",
+        "ms",
+        "against N = 1000",
+        "schedule made, s",
+        "clients seen",
+        "their states, MB",
+        "growth of memory, MB",
+    ):
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
             f"{row['N']:,}",
             f"{row['ms']:.1f}",
             f"{row['ms'] / rows[0]['ms']:.2f}x",
+            f"{row['making']:.1f}",
             f"{row['seen']:,}",
             f"{row['vectors'] / 1e6:.0f}",
             f"{row['gained'] / 1e6:.0f}",
