@@ -127,7 +127,8 @@ def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, mon
     first, _ = federation(tmp_path, FedSUM(), rounds=4, on_round=on_round)
     with pytest.raises(InputError, match="a folder that does not exist yet"):
         write_backup(tmp_path / "run", tmp_path / "backup")
-    with closing(Journal(tmp_path / "run")):  # a server is running
+    with closing(Journal(tmp_path / "run")), monkeypatch.context() as patch:  # a server is running
+        patch.setattr("fedsum.runs.run_writer._PATIENCE", 0.1)
         assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 2
     assert "another process writes to it" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 0
