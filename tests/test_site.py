@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 from doc_blocks import ROOT
+from reference_pages import public_names
 
 
 def build(folder, config=ROOT / "mkdocs.yml"):
@@ -86,6 +87,14 @@ def test_no_markdown_is_left(site):
         text = re.sub(r"<(pre|code|script|style).*?</\1>|<!--.*?-->", "", path.read_text(), flags=re.DOTALL)
         left = re.findall(r"^ *(?:<p>)?(?:\|.*\||```.*|- .*|\d+\. .*|#+ .*)$", text, re.MULTILINE)
         assert left == [], path
+
+
+def test_every_public_name_is_in_the_reference(site):
+    folder, _ = site
+    text = "".join(path.read_text() for path in (folder / "reference/api").glob("*.html"))
+    shown = {heading.split(".")[-1] for heading in re.findall(r"<h3[^>]*>.*?(fedsum\.[\w.]+)", text, re.DOTALL)}
+    public = {name for _, name, _ in public_names()}
+    assert public - shown == {"__version__", "tasks", "theory"}
 
 
 def test_a_dead_link_fails_the_build(tmp_path):

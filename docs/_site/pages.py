@@ -1,16 +1,21 @@
-"""MkDocs hook: pages from outside docs/, and links to other files of the repository.
+"""MkDocs hook: pages from outside docs/, the API reference, and links to other files of the repository.
 
 Pages are written for GitHub: their links are relative to the file. The site has the folder docs/ as its root. This hook
 adds README.md and a few other pages, copies linked files that are not pages, and rewrites links accordingly.
 """
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from posixpath import relpath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from api_pages import api_pages  # a neighbour of this file, which is no package
 
 ROOT = Path(__file__).parents[2]
 MORE_PAGES = {
@@ -28,6 +33,8 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, uri in MORE_PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    for uri, text in api_pages().items():
+        files.append(File.generated(config, uri, content=text))
     for path in sorted(linked_files()):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
@@ -43,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     )
 
 
-def outside_fences(markdown: str, replace) -> str:
+def outside_fences(markdown: str, replace: Callable[[re.Match[str]], str]) -> str:
     """Replaces the links of a page, but not what looks like links in its code."""
     parts = re.split(r"(^ *```.*?^ *```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if i % 2 else LINK.sub(replace, part) for i, part in enumerate(parts))
