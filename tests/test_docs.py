@@ -20,7 +20,10 @@ from fedsum.runs import expand
 from fedsum.spec import read_settings
 
 PAGES = sorted(
-    [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *(ROOT / "docs").rglob("*.md")]
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
 )
 # The blocks of these pages are run elsewhere: tests/test_flower_example.py runs those of the app's README.
 OTHER_PAGES = [ROOT / "src/fedsum/flower/template/README.md", ROOT / "benchmarks/peers/README.md"]

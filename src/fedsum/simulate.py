@@ -65,6 +65,14 @@ def simulate(
 ) -> History:
     """Trains `task` with `algorithm` under the participation `schedule`.
 
+    >>> import fedsum
+    >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
+    >>> history = simulate(task, fedsum.FedSUM(), fedsum.Cyclic(2, 1), rounds=500, local_steps=2, eta_l=0.02)
+    >>> history.x
+    tensor([3.0000])
+    >>> history.delays.max  # each client is away for one round
+    1
+
     Args:
       task: what is trained, from `fedsum.tasks` or your own.
       algorithm: `FedSUM()`, another, or your own.

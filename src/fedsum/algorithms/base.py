@@ -24,7 +24,12 @@ Message = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Round:
-    """The constants of a round, known to the server and to every client."""
+    """The constants of a round, known to the server and to every client.
+
+    >>> now = Round(t=0, N=10, K=5, eta_l=0.1, eta_g=2.0)
+    >>> now.stride  # eta_g eta_l K
+    1.0
+    """
 
     t: int
     """the round, counted from 0"""
@@ -53,6 +58,11 @@ class LocalPlan:
     With `decay` = 1, G is the mean gradient. With `decay` = 0, K G is the last gradient. With
     `decay` = rho = 1 - step * pull, the displacement is start - x_K = step * (K G + r * correction), where
     r = 1 + rho + ... + rho^(K-1): no two models are subtracted.
+
+    >>> import torch
+    >>> plan = LocalPlan(start=torch.zeros(2), step=0.1)
+    >>> plan.correction is None, plan.decay  # FedAvg's plan: no correction, the mean gradient
+    (True, 1.0)
     """
 
     start: Tensor

@@ -28,6 +28,7 @@ def check(algorithm: Algorithm, x0: Tensor | None = None) -> None:
     """Checks an algorithm of your own; raises an InputError that names the function which breaks a rule.
 
     The algorithm trains five clients on random gradients for four rounds, one of them without clients. In each round,
+
     - every function gives the same for one client at a time as for the stacked cohort,
     - no function changes its arguments, and the same arguments give the same result,
     - states keep their names, shapes and dtypes, and stay finite,

@@ -41,6 +41,9 @@ class SGD(ServerOptimiser):
     Args:
       lr: learning rate of the server.
       momentum: the share of m that remains after a step.
+
+    >>> SGD(lr=0.5).step({}, torch.tensor([0.2]))[0]
+    tensor([0.1000])
     """
 
     lr: float = 1.0
@@ -93,6 +96,10 @@ class Adagrad(_Adaptive):
       lr: learning rate of the server.
       beta1: the share of m that remains after a step; 0 as in Reddi et al. (2021).
       tau: added to sqrt(v); v starts at tau^2.
+
+    >>> import fedsum
+    >>> fedsum.ServerOpt(fedsum.FedSUM(), Adagrad(0.1)).label
+    'FedSUM + Adagrad'
     """
 
     beta1: float = 0.0
@@ -121,6 +128,10 @@ class Yogi(_Decaying):
       beta1: the share of m that remains after a step.
       tau: added to sqrt(v); v starts at tau^2.
       beta2: v moves towards u^2 by (1 - beta2) u^2 per step.
+
+    >>> import fedsum
+    >>> fedsum.ServerOpt(fedsum.FedSUM(), Yogi(0.01)).label
+    'FedSUM + Yogi'
     """
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
@@ -136,6 +147,10 @@ class Adam(_Decaying):
       beta1: the share of m that remains after a step.
       tau: added to sqrt(v); v starts at tau^2.
       beta2: the share of v that remains after a step.
+
+    >>> import fedsum
+    >>> fedsum.ServerOpt(fedsum.FedSUM(), Adam(0.01)).label
+    'FedSUM + Adam'
     """
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:

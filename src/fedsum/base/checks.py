@@ -10,7 +10,14 @@ T = TypeVar("T")
 
 
 class InputError(ValueError):
-    """A value from the caller is not accepted. The message is one line that can be shown to the user unchanged."""
+    """A value from the caller is not accepted. The message is one line that can be shown to the user unchanged.
+
+    >>> import fedsum
+    >>> fedsum.Uniform(10, 20)
+    Traceback (most recent call last):
+    ...
+    fedsum.base.checks.InputError: size = 20: a whole number from 1 to 10 (n)
+    """
 
     def __init__(self, field: str, value: object, accepted: str) -> None:
         super().__init__(f"{field} = {short(value)}: {accepted}")

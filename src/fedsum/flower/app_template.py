@@ -16,6 +16,11 @@ def write_app(folder: Path) -> list[Path]:
 
     Returns:
       The paths of all files written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sorted(path.name for path in write_app(Path(folder, "hospital")))[3:]
+    ['__init__.py', 'client_app.py', 'pyproject.toml', 'server_app.py', 'task.py']
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("folder", str(folder), "a new or empty folder")

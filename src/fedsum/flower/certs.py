@@ -31,6 +31,11 @@ def write_certs(folder: Path, clients: int, hosts: Sequence[str]) -> list[Path]:
 
     Returns:
       The paths of all files written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sorted(path.name for path in write_certs(Path(folder, "keys"), clients=1, hosts=["127.0.0.1"]))
+    ['ca.crt', 'client-0.key', 'client-0.pub', 'clients.toml', 'server.key', 'server.pem']
     """
     integer("clients", clients, low=1)
     if folder.exists() and any(folder.iterdir()):

@@ -123,7 +123,11 @@ SETTINGS = ("clients", *USED_OPTIONS, *_RULES, *_OWN_SETTINGS)
 
 
 def setting_rows() -> list[dict[str, str]]:
-    """One row per setting, for `fedsum flower settings` and the documentation's table."""
+    """One row per setting, for `fedsum flower settings` and the documentation's table.
+
+    >>> [row["name"] for row in setting_rows()][:3]
+    ['clients', '[algorithm]', '[schedule]']
+    """
     options = [option for option in OPTIONS if option.name in USED_OPTIONS]
     own_settings = [setting for setting in fields(Deployment) if setting.metadata]
     rows = [

@@ -82,5 +82,10 @@ def own_data(client: int, n: int, inputs: Tensor, targets: Tensor) -> list[tuple
 
     Every other client is represented by one sample, which is never used. So client i has the index i here too, and
     draws the same batches as in simulation.
+
+    >>> import torch
+    >>> data = own_data(1, 3, torch.ones(5, 2), torch.zeros(5))
+    >>> [len(inputs) for inputs, _ in data]
+    [1, 5, 1]
     """
     return [(inputs, targets) if i == client else (inputs[:1], targets[:1]) for i in range(n)]

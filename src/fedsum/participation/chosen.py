@@ -12,7 +12,12 @@ from .schedule import Ids, Pattern
 
 @dataclass(frozen=True)
 class Chosen:
-    """n clients, `size` of them active per round; N and S in the paper."""
+    """n clients, `size` of them active per round; N and S in the paper.
+
+    Args:
+      n: N, the number of clients.
+      size: S, the number of active clients per round.
+    """
 
     n: int
     size: int

@@ -17,7 +17,13 @@ from .schedule import Ids, Schedule
 
 @dataclass(frozen=True)
 class Delays:
-    """Delays over the rounds 0..T-1."""
+    """Delays over the rounds 0..T-1.
+
+    >>> import fedsum
+    >>> found = fedsum.delays(fedsum.Cyclic(4, 1), rounds=8, seed=0)
+    >>> found.max, found.counts
+    (3, array([2, 2, 2, 2]))
+    """
 
     tau: NDArray[np.int64]
     """tau_t = max_i (t - a_{i,t}), per round"""

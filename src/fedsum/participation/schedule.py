@@ -13,7 +13,12 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of a schedule that `fedsum.theory` uses."""
+    """The properties of a schedule that `fedsum.theory` uses.
+
+    >>> import fedsum
+    >>> fedsum.Uniform(100, 5).describe()
+    Pattern(N=100, case=1, S=5, delta=None)
+    """
 
     N: int
     """the number of clients"""
@@ -26,7 +31,21 @@ class Pattern:
 
 
 class Schedule(Protocol):
-    """Any object with these three members is a schedule. The schedules of this package are frozen dataclasses."""
+    """Any object with these three members is a schedule. The schedules of this package are frozen dataclasses.
+
+    >>> import numpy as np
+    >>> import fedsum
+    >>> class Alternate:  # clients 0 and 1 are active in even rounds, client 2 in odd rounds
+    ...     n = 3
+    ...
+    ...     def active(self, seed, round):
+    ...         return np.array([2] if round % 2 else [0, 1])
+    ...
+    ...     def describe(self, rounds=None):
+    ...         return fedsum.Pattern(N=3)
+    >>> fedsum.delays(Alternate(), rounds=10, seed=0).max
+    1
+    """
 
     @property
     def n(self) -> int:

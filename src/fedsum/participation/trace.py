@@ -26,6 +26,14 @@ class Trace:
       names: the clients' names by id; `names[0]` is client 0.
       recorded: the active clients per round.
       source: the arguments of `Trace.read`; None if the trace was not read from a file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "trace.csv")
+    ...     _ = path.write_text("round,client\\n0,ann\\n0,bob\\n1,ann\\n")
+    ...     trace = Trace.read(path)
+    >>> trace.names, trace.active(seed=0, round=1)
+    (('ann', 'bob'), array([0]))
     """
 
     names: tuple[str, ...]

@@ -27,7 +27,11 @@ _FINISHED = "finished"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval (Student t); the interval is NaN for a single value."""
+    """A mean and its 95% interval (Student t); the interval is NaN for a single value.
+
+    >>> Interval(mean=0.9, low=0.88, high=0.92, n=5).mean
+    0.9
+    """
 
     mean: float
     low: float

@@ -42,7 +42,15 @@ _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_cli
 
 
 def write_page(folder: str | Path, out: str | Path) -> Path:
-    """Writes the report on every run in `folder`, or in a packed file, to `out`; returns its absolute path."""
+    """Writes the report on every run in `folder`, or in a packed file, to `out`; returns its absolute path.
+
+    >>> import fedsum, tempfile
+    >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), folder=f"{folder}/run", **options)
+    ...     write_page(folder, f"{folder}/report.html").name
+    'report.html'
+    """
     out = check_page(out)
     runs = read_runs(folder)
     text = render(runs, open_runs(folder).output_folder.resolve().name, _not_begun(Path(folder)))

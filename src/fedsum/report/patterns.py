@@ -48,6 +48,10 @@ def measure(
       rounds: the rounds from 0 on, as a range or a progress bar over a range.
       seed: the schedule's seed.
       most_cells: the most rows and columns of the raster.
+
+    >>> import fedsum
+    >>> measure(fedsum.Cyclic(10, 2), range(100), seed=0).active[:3]  # active clients per round
+    array([2, 2, 2])
     """
     meter = DelayMeter(schedule.n)
     sets, lengths = [], []
@@ -83,6 +87,11 @@ def schedule_summary(
 
     eta_l and eta_g are Theorem 1's. best_eta_l has the smallest bound of FedSUM's descent lemma at eta_g = 1, and
     largest_eta_l is the largest that the lemma permits.
+
+    >>> import fedsum
+    >>> measured = measure(fedsum.Cyclic(10, 2), range(100), seed=0)
+    >>> schedule_summary(measured, K=5, L=1.0, sigma=1.0, Delta_f=1.0)["tau_max"]
+    4
     """
     delays = measured.delays
     constants: dict[str, Any] = {"L": L, "sigma": sigma, "N": measured.pattern.N, "K": K, "T": measured.rounds}

@@ -25,7 +25,15 @@ def cost_names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def metric_names(runs: Sequence[Run]) -> list[str]:
-    """The names of the models' metrics, the main metrics first."""
+    """The names of the models' metrics, the main metrics first.
+
+    >>> import fedsum, tempfile
+    >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), folder=f"{folder}/run", **options)
+    ...     metric_names(fedsum.read_runs(folder))
+    ['error', 'train_loss', 'gradient_norm_sq']
+    """
     names = dict.fromkeys(str(column) for run in runs for column in run.metrics if column not in _NOT_METRICS)
     return [name for name in _MAIN_METRICS if name in names] + [name for name in names if name not in _MAIN_METRICS]
 
@@ -51,6 +59,17 @@ def final_table(runs: Sequence[Run], last: int | None = None) -> pd.DataFrame:
     Values are means over the finished runs. If no run finished, they are means over the stopped and running runs, up to
     the last round that all of them have reached. `runs` is the number of runs, `over` the number of runs in the mean.
     `_std` columns are sample standard deviations over seeds, NaN for a single seed.
+
+    >>> import fedsum, tempfile
+    >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for algorithm in (fedsum.FedSUM(), fedsum.FedAvg()):
+    ...         run = f"{folder}/{algorithm.name}"
+    ...         _ = fedsum.simulate(task, algorithm, fedsum.Uniform(4, 2), folder=run, **options)
+    ...     final_table(fedsum.read_runs(folder))[["algorithm", "runs", "round"]]
+      algorithm  runs  round
+    0    FedSUM     1     10
+    1    FedAvg     1     10
     """
     groups: dict[Facets, list[Run]] = defaultdict(list)
     for run, curve in zip(runs, facets(runs), strict=True):

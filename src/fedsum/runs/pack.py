@@ -24,6 +24,14 @@ def pack(inputs: str | Path | Sequence[str | Path], out: str | Path | None = Non
 
     Returns:
       The path of the file.
+
+    >>> import fedsum, tempfile
+    >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), folder=f"{folder}/sweep/run", **options)
+    ...     packed = pack(f"{folder}/sweep")
+    ...     packed.name, len(fedsum.read_runs(packed))
+    ('sweep.parquet', 1)
     """
     paths = [Path(inputs)] if isinstance(inputs, str | Path) else [Path(path) for path in inputs]
     if not paths:

@@ -66,5 +66,13 @@ def read_named_runs(path: str | Path) -> dict[str, Run]:
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """Every run in a folder or a packed file; refuses a path without runs or with a damaged run."""
+    """Every run in a folder or a packed file; refuses a path without runs or with a damaged run.
+
+    >>> import fedsum, tempfile
+    >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), folder=f"{folder}/run", **options)
+    ...     [(run.state, run.round, len(run.rows)) for run in read_runs(folder)]
+    [('finished', 10, 2)]
+    """
     return list(read_named_runs(path).values())

@@ -23,7 +23,14 @@ _TARGETS = ("label", "labels", "target", "y")
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """All clients' samples, and the client of each sample."""
+    """All clients' samples, and the client of each sample.
+
+    >>> from fedsum.tasks import Partition
+    >>> parts = Partition([[0, 2], [1]])  # samples 0 and 2 are the first client's
+    >>> data = ClientData(torch.ones(3, 4), torch.tensor([0, 1, 1]), parts, names=("a", "b"))
+    >>> data.partition.sizes
+    array([2, 1])
+    """
 
     inputs: Tensor
     targets: Tensor

@@ -22,7 +22,11 @@ _DISTANCE = 1e-3
 
 
 class Curvature(NamedTuple):
-    """The largest eigenvalue of the Hessian at the initial model."""
+    """The largest eigenvalue of the Hessian at the initial model.
+
+    >>> Curvature(client=12.0, mean_loss=3.0).client
+    12.0
+    """
 
     client: float
     """of a client's own loss, a mean over clients: L, the smoothness of each client's loss"""

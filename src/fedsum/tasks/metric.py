@@ -53,6 +53,11 @@ class Metric:
 
 
 def check_better(field: str, better: Any) -> Better:
+    """Returns `better`, and refuses what is not a direction.
+
+    >>> check_better("better", "higher")
+    'higher'
+    """
     if better not in DIRECTIONS:
         raise InputError(field, better, "'higher' or 'lower'")
     return better  # type: ignore[no-any-return]
@@ -74,6 +79,11 @@ def directions_of(task: object) -> dict[str, Better]:
     """Which direction of a task's own metrics is better, by the name in a row of metrics.
 
     A task states it in an attribute `better`, such as {"test_auc": "higher"}. `Task` fills it from its metrics.
+
+    >>> class Own:
+    ...     better = {"test_auc": "higher"}
+    >>> directions_of(Own())
+    {'test_auc': 'higher'}
     """
     stated = getattr(task, "better", {})
     return {str(name): check_better(f"better[{name!r}]", better) for name, better in dict(stated).items()}

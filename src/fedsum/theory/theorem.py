@@ -12,7 +12,13 @@ _PROVED = {"FedSUM-B": 12.0, "FedSUM": 26.0, "FedSUM-CR": 26.0}
 
 
 class Rates(NamedTuple):
-    """Learning rates."""
+    """Learning rates.
+
+    >>> import fedsum
+    >>> eta_l, eta_g = Rates(eta_l=0.01, eta_g=2.0)
+    >>> eta_l * eta_g
+    0.02
+    """
 
     eta_l: float
     """local learning rate"""

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """The event that observers and `on_round` receive after every round."""
+    """The event that observers and `on_round` receive after every round.
+
+    >>> import fedsum
+    >>> task, rounds = fedsum.tasks.Quadratic.random(4, 2, seed=0), []
+    >>> options = {"rounds": 3, "local_steps": 1, "eta_l": 0.1, "on_round": rounds.append}
+    >>> _ = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Cyclic(4, 2), **options)
+    >>> [(done.round, done.active.tolist(), done.tau) for done in rounds]
+    [(1, [0, 1], 1), (2, [2, 3], 1), (3, [0, 1], 1)]
+    """
 
     round: int
     """rounds done"""
