@@ -19,7 +19,7 @@ import fedsum as fs
 from fedsum import Availability, InputError, Trace
 from fedsum.participation import read_fedscale, read_flash
 from fedsum.participation.span_index import SpanIndex, merged
-from fedsum.spec import ScheduleSpec
+from fedsum.spec import ScheduleSpec, first_difference
 
 DATA = os.environ.get("FEDSUM_DATA")
 PHONES = Path(DATA or ".") / "traces" / "phones.csv"
@@ -216,6 +216,13 @@ availability = {name = "Availability", path = "charging.csv", round_length = 1, 
     (tmp_path / "short.toml").write_text(text.replace(", repeat = true", ""))
     code, _, error = fedsum("run", "short.toml")
     assert (code, "rounds = 12: the schedule has 10 rounds" in error) == (2, True)
+    (tmp_path / "copy.csv").write_bytes((tmp_path / "charging.csv").read_bytes())
+    dumps = [
+        ScheduleSpec.of(fs.Sampled(Availability.read(name, round_length=1), 1), 5, 0).dump()
+        for name in ("charging.csv", "copy.csv")
+    ]
+    assert dumps[0]["availability"]["path"] != dumps[1]["availability"]["path"]
+    assert first_difference({"schedule": dumps[0]}, {"schedule": dumps[1]}) is None
     unknown_n = ScheduleSpec.parse({"name": "Sampled", "size": 1, "availability": {"name": "sine", "size": 1}})
     assert unknown_n.with_clients(4) == ScheduleSpec.parse(unknown_n.with_clients(4).dump(), 4)
     with pytest.raises(InputError, match="availability = None: is required"):

@@ -260,6 +260,25 @@ def test_a_target_is_reached_sooner_if_it_is_lower(opened):
     assert "target.test_accuracy.digits=1" in browser.current_url
 
 
+def test_simulated_time_is_an_axis_and_a_cost(tmp_path, browser):
+    for algorithm in ("FedSUM", "FedAvg"):
+        config = configured(algorithm, "Uniform")
+        metrics = measured(config)
+        metrics = metrics.assign(time=1.5 * metrics["round"], late=metrics["round"])
+        write_run(tmp_path / "sweep" / algorithm, config, metrics)
+    browser.get(write_page(tmp_path / "sweep", tmp_path / "time.html").as_uri() + "#x=time")
+    assert {text.text for text in find(browser, "#panels .x-label")} == {"simulated seconds"}
+    script = "return [...document.querySelectorAll('#target-table thead th')].map(h => h.textContent.trim())"
+    heads = browser.execute_script(script)
+    time, rounds = heads.index("simulated seconds"), heads.index("rounds")
+    reached = [(float(row[time]), float(row[rounds])) for row in rows(browser, "#target-table") if row[rounds] != NONE]
+    assert reached
+    assert all(seconds == 1.5 * done for seconds, done in reached)
+    options = [option.get_attribute("value") for option in find(browser, "#pick-y option")]
+    assert not {"time", "late"} & set(options)
+    assert not browser.get_log("browser")
+
+
 def test_the_address_holds_the_view(opened):
     browser = opened()
     switch(browser, "Independent (P2)")

@@ -91,6 +91,15 @@ options = {
     "eval_model": st.sampled_from(["server", "clients"]),
     "per_client": st.booleans(),
     "stop": st.sampled_from([{"metric": "train_loss", "below": 0.1}, {"metric": "test_accuracy", "patience": 3}]),
+    "devices": st.sampled_from(
+        [
+            {"seconds_per_step": 0.1},
+            {"up": {"name": "LogNormal", "median": 1e6, "spread": 0.5}, "down": [1.0, 2.0]},
+            {"seconds_per_step": [1, 2], "catalogue": True},
+        ]
+    ),
+    "deadline": positive,
+    "enough": shares,
     "dtype": st.sampled_from(["float32", "float64"]),
     "precision": st.sampled_from(["fp32", "tf32"]),
     "deterministic": st.booleans(),
@@ -109,6 +118,8 @@ tables = st.fixed_dictionaries(
         "schedule": schedules,
     },
     optional=options,
+).map(
+    lambda table: table if "devices" in table else {k: v for k, v in table.items() if k not in ("deadline", "enough")}
 )
 
 

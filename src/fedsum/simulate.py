@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from .algorithms import Algorithm
-from .participation import Schedule
+from .participation import Devices, Schedule
 from .runs import train_in_folder
 from .spec import RunSpec
 from .tasks import BaseTask
@@ -44,6 +44,9 @@ def simulate(
     eval_model: Literal["server", "clients"] | None = None,
     stop: StopWhen | None = None,
     per_client: bool = False,
+    devices: Devices | None = None,
+    deadline: float | None = None,
+    enough: float | None = None,
     dtype: torch.dtype = torch.float32,
     precision: Literal["fp32", "tf32"] = "fp32",
     deterministic: bool = False,
@@ -79,7 +82,7 @@ def simulate(
     if folder is None:
         history = train(task, algorithm, schedule, options, all_observers)
     else:
-        refuse_mismatch(task, algorithm, schedule, options.rounds)  # before the folder is claimed for this run
+        refuse_mismatch(task, algorithm, schedule, options)  # before the folder is claimed for this run
         spec = RunSpec.of(task, algorithm, schedule, options)
         history = train_in_folder(task, algorithm, schedule, options, folder, spec, all_observers, extend=extend)
     if history.diverged is not None:

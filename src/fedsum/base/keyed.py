@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     PARTITION = 3
     DROPOUT = 4
     CURVATURE = 5
+    DEVICES = 6
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:

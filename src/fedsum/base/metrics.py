@@ -25,6 +25,8 @@ LABELS = {
     "client_loss_gap": "loss gap between rarely and often active clients",
     "round": "round",
     "bytes": "bytes sent",
+    "time": "simulated seconds",
+    "late": "late clients",
     "seconds": "seconds of training",
     "eval_seconds": "seconds of evaluation",
     "tau": "tau_t",
@@ -42,6 +44,7 @@ BETTER: dict[str, Better] = {
     "client_loss_worst": "lower",
     "communication": "lower",
     "bytes": "lower",
+    "time": "lower",
     "seconds": "lower",
     "eval_seconds": "lower",
 }

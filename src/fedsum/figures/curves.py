@@ -13,20 +13,21 @@ _STYLES = ("-", "-", "--", ":", "-.")
 _LOGARITHMIC = ("error", "train_loss")
 
 
-def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str = "") -> Figure:
-    """One panel per column, one curve per run, over rounds.
+def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str = "", x: str = "round") -> Figure:
+    """One panel per column, one curve per run, over rounds or a cost.
 
     Args:
-      runs: one table of metrics per label, with a column `round`.
+      runs: one table of metrics per label, with the column `x`.
       columns: the metrics to draw.
       title: the figure's title, above all panels.
+      x: the column on the horizontal axis, such as `round` or `time`.
     """
     figure = NotebookFigure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
     for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
         for number, (label, metrics) in enumerate(runs.items()):
             # Curves of the FedSUM family coincide. Thinner, dashed lines on top leave the lines below visible.
             ax.plot(
-                metrics["round"],
+                metrics[x],
                 metrics[column],
                 label=label,
                 color=COLOURS[number % len(COLOURS)],
@@ -35,7 +36,7 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
             )
         if column in _LOGARITHMIC:
             ax.set_yscale("log")
-        label_axes(ax, "round", LABELS.get(column, column))
+        label_axes(ax, LABELS.get(x, x), LABELS.get(column, column))
         if len(runs) > 1:
             ax.legend(frameon=False)
     if title:

@@ -4,6 +4,8 @@ from .availability_records import ClientRecord
 from .available_clients import COVERS, Availability
 from .chosen import Cyclic, Reshuffled, Uniform
 from .delays import DelayMeter, Delays, delays
+from .devices import Devices, check_devices
+from .distributions import LogNormal, LogUniform
 from .diurnal import Diurnal
 from .explicit import Explicit
 from .fedscale import read_fedscale
@@ -37,11 +39,14 @@ __all__ = [
     "Cyclic",
     "DelayMeter",
     "Delays",
+    "Devices",
     "Diurnal",
     "Explicit",
     "Fit",
     "Ids",
     "Independent",
+    "LogNormal",
+    "LogUniform",
     "Markov",
     "Pattern",
     "Periodic",
@@ -53,6 +58,7 @@ __all__ = [
     "Trace",
     "Uniform",
     "as_ids",
+    "check_devices",
     "delays",
     "fit",
     "has_intervals",

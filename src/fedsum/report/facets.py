@@ -37,6 +37,9 @@ _PAPER_ORDER = {
 # Options that may differ between the runs of one curve.
 _IGNORED = ("seed", "eval_every", "eval_last", "deterministic")
 
+# Options whose value may be a table.
+_OPTION_TABLES = ("eta_l", "devices")
+
 # One dash pattern per colour (points drawn, points left out), so that curves differ in black-and-white print and for
 # colour-blind readers too. Curves of the FedSUM family coincide, so their patterns differ most.
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -75,7 +78,7 @@ def facets(runs: Sequence[Run], rename: Mapping[str, str] | None = None) -> list
     schedules = _labels(runs, "schedule", tasks)
     algorithms = _labels(runs, "algorithm", list(zip(tasks, schedules, strict=True)))
     other_options = [
-        _flat({k: v for k, v in run.config.items() if not isinstance(v, dict) or k == "eta_l"}) for run in runs
+        _flat({k: v for k, v in run.config.items() if not isinstance(v, dict) or k in _OPTION_TABLES}) for run in runs
     ]
     shown_options = _differing(zip(tasks, schedules, algorithms, strict=True), other_options)
     settings = [_label("", options, shown_options) for options in other_options]

@@ -26,7 +26,7 @@ _END = "<!-- end -->"
 _KINDS = {
     "final": ("rows", "columns", "values", "spread", "beside"),
     "wins": ("columns", "values", "reference"),
-    "rounds_to": ("rows", "columns", "values", "targets"),
+    "rounds_to": ("rows", "columns", "values", "targets", "x"),
     "at_rounds": ("rows", "values", "rounds"),
     "delay": (),
 }
@@ -92,7 +92,7 @@ def _table(settings: Mapping[str, Any], folder: Path) -> list[str]:
     if kind == "at_rounds":
         return at_rounds(curves, rows, values[0], settings.get("rounds", []))
     if kind == "rounds_to":
-        return rounds_to(curves, rows, columns, values[0], settings.get("targets", {}))
+        return rounds_to(curves, rows, columns, values[0], settings.get("targets", {}), settings.get("x", "round"))
     beside = folder / settings["beside"] if "beside" in settings else None
     return final_values(curves, rows, columns, values, settings.get("spread", "none"), beside)
 

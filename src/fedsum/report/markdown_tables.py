@@ -148,9 +148,16 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
 
 
 def rounds_to(
-    curves: Curves, rows: Sequence[str], columns: Sequence[str], metric: str, targets: Mapping[str, float]
+    curves: Curves,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    metric: str,
+    targets: Mapping[str, float],
+    x: str = "round",
 ) -> list[str]:
-    """Rounds, and thousands of vectors, until a target is first reached; one target per task."""
+    """Rounds and thousands of vectors, or with x = "time" simulated seconds and rounds, until a target is reached."""
+    if x not in ("round", "time"):
+        raise InputError("x", x, nearest(x, ("round", "time")))
     grid = Grid({curve: group for curve, group in curves.items() if curve.task in targets}, rows, columns)
     for task in targets:
         if all(curve.task != task for curve in curves):
@@ -164,21 +171,24 @@ def rounds_to(
             target = targets[task_of[id(run)]]
             for row in run.rows:
                 if metric in row and (row[metric] <= target if less else row[metric] >= target):
-                    reached.append((row["round"], row["communication"] / 1000))
+                    costs = (row["round"], row["communication"] / 1000)
+                    if x == "time" and "time" not in row:
+                        raise InputError("x", x, f"{run.folder} has no simulated time; it ran without devices")
+                    reached.append((row["time"], row["round"]) if x == "time" else costs)
                     break
         if not reached:
             return "never"
-        t, vectors = np.mean(reached, axis=0)
+        first, second = np.mean(reached, axis=0)
         never = len(group) - len(reached)
-        return f"{t:.0f} ({vectors:.1f})" + (f", never in {never} of {len(group)}" if never else "")
+        shown = f"{first:.4g} ({second:.0f})" if x == "time" else f"{first:.0f} ({second:.1f})"
+        return shown + (f", never in {never} of {len(group)}" if never else "")
 
     said = ", ".join(
         f"{number_text(value, metric)}{'%' if is_percent(metric) else ''} on {task}" for task, value in targets.items()
     )
-    caption = (
-        f"Rounds, and in brackets thousands of vectors sent, until the {LABELS.get(metric, metric)} reaches {said}."
-        " Mean over seeds."
-    )
+    costs = ("Simulated seconds", "rounds") if x == "time" else ("Rounds", "thousands of vectors sent")
+    reaches = f"the {LABELS.get(metric, metric)} reaches {said}"
+    caption = f"{costs[0]}, and in brackets {costs[1]}, until {reaches}. Mean over seeds."
     return [caption, "", *grid.lines(cell)]
 
 

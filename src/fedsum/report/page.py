@@ -25,7 +25,7 @@ from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
 from .served_clients import served
-from .table import COSTS, column, final_table, metric_names
+from .table import column, cost_names, final_table, metric_names
 
 # Rows and columns: enough for a screen, and small in the file.
 _RASTER = 200, 500
@@ -119,7 +119,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
             }
             for name in names
         ],
-        "xs": [{"name": name, "label": _metric_label(name)} for name in ("round", *COSTS)],
+        "xs": [{"name": name, "label": _metric_label(name)} for name in ("round", *cost_names(runs))],
         "rounds": [list(rounds) for rounds in evaluated],
         "runs": run_entries,
         "last": final_window(max((run.config.get("rounds", 0) for run in runs), default=0)),
@@ -148,7 +148,7 @@ def _run(
 ) -> dict[str, Any]:
     """A run as JSON. `evaluated` numbers the distinct sequences of evaluated rounds; a new sequence is added."""
     environment = run.config.get("environment", {})
-    columns = [name for name in (*names, *COSTS) if name in run.metrics]
+    columns = [name for name in (*names, *cost_names([run])) if name in run.metrics]
     return {
         "f": [labels[name].index(getattr(curve, name)) for name in FACETS],
         "seed": run.config.get("seed", 0),

@@ -17,7 +17,7 @@ from ..base.metrics import LABELS, is_logarithmic, is_percent
 from ..figures import COLOURS, stacked_bars, wrapped
 from ..runs import Run
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
-from .table import COSTS, column, metric_names
+from .table import column, cost_names, metric_names
 
 _PANEL = (2.35, 1.75)
 _WIDEST = 4
@@ -43,7 +43,7 @@ def panel_figure(
 
     Args:
       runs: from `fedsum.report.read_runs`.
-      x: "round", "communication", "bytes" or "seconds".
+      x: "round", "communication", "bytes", "seconds", or "time" if runs have devices.
       y: one metric, or several metrics with one row of panels per metric.
       last: draw only the last `last` rounds, on axes that fit them.
       compare: "algorithm", "schedule", "setting" or "task"; default: the first of algorithm, schedule and setting
@@ -143,8 +143,9 @@ def mean_curve(runs: Sequence[Run], x: str, y: str, last: int | None = None) -> 
 def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, compare: str | None) -> None:
     if not runs:
         raise InputError("runs", [], "at least one run, from read_runs()")
-    if x not in ("round", *COSTS):
-        raise InputError("x", x, nearest(x, ("round", *COSTS)))
+    accepted = ("round", *cost_names(runs))
+    if x not in accepted:
+        raise InputError("x", x, nearest(x, accepted))
     names = metric_names(runs)
     for name in ys:
         if name not in names:
@@ -215,7 +216,7 @@ def _panel(
     ax.tick_params(labelsize=TEXT["tick"])
     ax.grid(color="0.92", linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=x != "seconds", nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=x not in ("seconds", "time"), nbins=5, steps=[1, 2, 2.5, 5, 10]))
     if x != "round":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     return stable_values

@@ -13,9 +13,15 @@ from .facets import FACETS, Facets, facets, ordered
 
 # Columns of metrics.csv that are progress or cost, not quality of the model.
 COSTS = ("communication", "bytes", "seconds")
-_NOT_METRICS = ("round", "tau", "eval_seconds", "epoch", "drift", *COSTS)
+_SIMULATED = "time"
+_NOT_METRICS = ("round", "tau", "eval_seconds", "epoch", "drift", "late", _SIMULATED, *COSTS)
 _MAIN_METRICS = ("test_accuracy", "error", "train_loss")
 _SERVER = "server_"
+
+
+def cost_names(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The costs of these runs; simulated time only if a run has devices."""
+    return (*COSTS, _SIMULATED) if any(_SIMULATED in run.metrics for run in runs) else COSTS
 
 
 def metric_names(runs: Sequence[Run]) -> list[str]:
@@ -49,11 +55,13 @@ def final_table(runs: Sequence[Run], last: int | None = None) -> pd.DataFrame:
     groups: dict[Facets, list[Run]] = defaultdict(list)
     for run, curve in zip(runs, facets(runs), strict=True):
         groups[curve].append(run)
-    names = metric_names(runs)
-    return pd.DataFrame([_row(curve, groups[curve], names, last) for curve in ordered(groups)])
+    names, costs = metric_names(runs), cost_names(runs)
+    return pd.DataFrame([_row(curve, groups[curve], names, costs, last) for curve in ordered(groups)])
 
 
-def _row(curve: Facets, group: list[Run], names: list[str], last: int | None) -> dict[str, object]:
+def _row(
+    curve: Facets, group: list[Run], names: list[str], costs: Sequence[str], last: int | None
+) -> dict[str, object]:
     counted = [run for run in group if run.state == "finished" and len(run.metrics)]
     counted = counted or _up_to_common_round(
         [run for run in group if run.state not in ("diverged", "failed") and len(run.metrics)]
@@ -69,7 +77,7 @@ def _row(curve: Facets, group: list[Run], names: list[str], last: int | None) ->
             final_value(dict(zip(values.index.tolist(), values.tolist(), strict=True)), last) for values in series
         ]
         row[f"{name}_last"], row[f"{name}_last_std"] = _mean(final_values)
-    for name in COSTS:
+    for name in costs:
         row[name] = _mean([run.metrics[name].iloc[-1] for run in counted if name in run.metrics])[0]
     return row
 

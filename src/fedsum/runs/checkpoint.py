@@ -38,6 +38,7 @@ class Snapshot:
             "round": str(self.round),
             "settings": json.dumps(settings),
             "clock": json.dumps({"training": state.training_seconds, "evaluation": state.evaluation_seconds}),
+            "simulated": json.dumps({"time": state.time, "late": state.late}),
             "sent": json.dumps({"vectors": state.sent.vectors, "bytes": state.sent.bytes}),
         }
 
@@ -92,10 +93,12 @@ def load(path: Path, state: RunState, check_settings: Callable[[Table], None]) -
             state.meter = DelayMeter.restored(tensors)
             state.rows = json.loads(bytes(file.get_tensor("metrics").numpy()))
             clock, sent = json.loads(metadata["clock"]), json.loads(metadata["sent"])
+            simulated = json.loads(metadata.get("simulated", "{}"))  # older checkpoints have none
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from error
     state.training_seconds, state.evaluation_seconds = clock["training"], clock["evaluation"]
     state.sent = Traffic(**sent)
+    state.time, state.late = simulated.get("time", 0.0), simulated.get("late", 0)
 
 
 def _load_bank(file: Any, kind: str, bank: StateBank) -> None:

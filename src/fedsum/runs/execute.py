@@ -58,7 +58,7 @@ def execute(
     spec = spec.with_clients(task.n)
     options = replace(spec.options, engine=engine or spec.options.engine)
     schedule = spec.schedule.make(task.n)
-    refuse_mismatch(task, spec.algorithm, schedule, options.rounds)  # before the folder is claimed for this run
+    refuse_mismatch(task, spec.algorithm, schedule, options)  # before the folder is claimed for this run
     return train_in_folder(task, spec.algorithm, schedule, options, folder, spec, observers, extend=extend)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..algorithms import State
+from ..base.checks import InputError, nearest
 from ..participation import Delays
 from ..tasks import BaseTask, directions_of
 
@@ -61,14 +62,18 @@ class History:
         """The final server model as the task's own kind of model."""
         return self.task.model(self.x)
 
-    def plot(self, *others: "History") -> "Figure":
+    def plot(self, *others: "History", x: str = "round") -> "Figure":
         """Train loss over rounds, with test accuracy, error and own metrics where the task has them.
 
-        `others` are drawn beside this run, for comparison. Two runs of one algorithm are numbered.
+        `others` are drawn beside this run, for comparison. Two runs of one algorithm are numbered. `x` is another
+        column of the metrics for the horizontal axis, such as "bytes" or, with devices, "time".
         """
         from ..figures import curves
 
         histories = (self, *others)
+        for history in histories:
+            if x not in history.rows[0]:
+                raise InputError("x", x, nearest(x, history.rows[0]))
         names = dict.fromkeys((*_MAIN, *directions_of(self.task)))
         columns = [name for name in names if all(name in history.rows[0] for history in histories)]
         labels = [history.label for history in histories]
@@ -79,7 +84,7 @@ class History:
         clients = {history.task.n for history in histories}
         title = ", ".join(dict.fromkeys(labels)) + (f" on {clients.pop()} clients" if len(clients) == 1 else "")
         tables = {label: history.metrics for label, history in zip(numbered, histories, strict=True)}
-        return curves(tables, columns, title)
+        return curves(tables, columns, title, x)
 
     def __repr__(self) -> str:
         last = self.rows[-1]

@@ -14,6 +14,7 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .history import History
+    from .round_clock import Closed
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class RoundDone:
     """this round's evaluation, if there was one"""
     diverged: bool = False
     """whether the evaluation was not finite; the run ends here"""
+    closed: "Closed | None" = None
+    """with `devices`: the seconds that the round took, and its late clients"""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import torch
 
 from ..algorithms import Round
-from ..base.checks import InputError, integer, nearest, real, set_fields
+from ..base.checks import InputError, integer, nearest, probability, real, set_fields
 from ..base.checks import seed as check_seed
 from ..base.toml_values import Table
 from ..engine import ENGINES
+from ..participation import Devices, check_devices
 from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 from .stopping import StopWhen, check_stop, parse_stop
 
@@ -125,6 +126,22 @@ class Options:
     per_client: bool = _option(
         "also evaluate every client's loss and accuracy: mean, worst tenth, gap, and a table", _boolean, default=False
     )
+    devices: Devices | None = _option(
+        "simulated time: seconds_per_step, and up and down in bytes per second, or the path of a file with them",
+        check_devices,
+        default=None,
+        parse=Devices.parse,
+    )
+    deadline: float | None = _option(
+        "with devices: seconds after which a round closes; clients that are later do not take part",
+        _optional(_positive),
+        default=None,
+    )
+    enough: float | None = _option(
+        "with devices: share of a round's clients after which it closes; the others do not take part",
+        _optional(probability),
+        default=None,
+    )
     dtype: torch.dtype = _option(
         "of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )
@@ -158,6 +175,10 @@ class Options:
         if isinstance(self.eta_l, PerRound) and len(self.eta_l.values) < self.rounds:
             raise InputError("eta_l", f"{len(self.eta_l.values)} values", f"one value for each of {self.rounds} rounds")
 
+        for name in ("deadline", "enough"):
+            if self.devices is None and getattr(self, name) is not None:
+                raise InputError(name, getattr(self, name), "only together with devices, from which time follows")
+
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> "Options":
         """From a table of settings; `dump` is the inverse."""
@@ -180,7 +201,7 @@ class Options:
                 value = str(value).removeprefix("torch.")
             if option.name == "eta_l":
                 value = dump_rate(value, self.rounds)
-            if isinstance(value, StopWhen):
+            if isinstance(value, StopWhen | Devices):
                 value = value.dump()
             if value is not None:
                 table[option.name] = value
@@ -194,6 +215,11 @@ class Options:
     def evaluates(self, done: int) -> bool:
         """Whether the model is evaluated after `done` rounds."""
         return done % self.eval_every == 0 or done == self.rounds or done > self.rounds - self.eval_last
+
+    @property
+    def everyone_in_time(self) -> bool:
+        """Whether no client can be late."""
+        return self.deadline is None and self.enough in (None, 1.0)
 
     def torch_device(self) -> torch.device:
         if self.device == "auto":

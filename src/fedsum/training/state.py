@@ -26,6 +26,10 @@ class RunState:
     """one row per evaluation"""
     served: "pd.DataFrame | None" = None
     """with `per_client`: the clients' scores at the last evaluation; not in checkpoints, which hold the model"""
+    time: float = 0.0
+    """with `devices`: simulated seconds"""
+    late: int = 0
+    """with `devices`: how often a client was late, and its work lost"""
     training_seconds: float = 0.0
     evaluation_seconds: float = 0.0
 

@@ -20,6 +20,7 @@ from .observer import Observer, RoundDone, Training
 from .options import Options
 from .rates import PerRound
 from .round import play_round
+from .round_clock import RoundClock
 from .served import served_metrics, served_table
 from .state import RunState
 from .stopping import exploded
@@ -40,17 +41,20 @@ def train(
     with ExitStack() as stack:
         for observer in reversed(observers):
             stack.callback(observer.closed)  # also if another observer raises
-        refuse_mismatch(task, algorithm, schedule, options.rounds)
+        refuse_mismatch(task, algorithm, schedule, options)
         device = options.torch_device()
         with arithmetic(device, options.precision, options.deterministic):
             bound = bound_task(task, device, options.dtype)
             return _Loop(bound, algorithm, schedule, options, device, observers).run()
 
 
-def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, rounds: int) -> None:
-    """Refuses a schedule for another number of clients, and a schedule or an algorithm for fewer rounds."""
+def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> None:
+    """Refuses a schedule or devices for other numbers of clients, and a schedule or an algorithm for fewer rounds."""
+    rounds = options.rounds
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
+    if options.devices is not None and options.devices.n not in (None, task.n):
+        raise InputError("devices.n", options.devices.n, f"the task has {task.n} clients")
     refuse_short(schedule, rounds)
     parts: dict[str, Any] = {"schedule": schedule, "algorithm": algorithm}
     for part, source in parts.items():
@@ -85,6 +89,7 @@ class _Loop:
         )
         self.training = Training(task, algorithm, schedule, options, device, self.state)
         self.observers = observers
+        self.round_clock = RoundClock(algorithm, options.devices, options) if options.devices else None
         self.evaluate_model = evaluation(task)
         self.evaluate_clients = client_evaluation(task) if options.per_client else None
         self.evaluated_model = options.eval_model or algorithm.eval_model
@@ -121,7 +126,15 @@ class _Loop:
             while upcoming is not None and diverged is None and not stopped:
                 active, now = upcoming, options.record(state.done, task.n)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
-                state.sent += play_round(algorithm, state, active, upcoming, now, engine)
+                closed, expected = None, upcoming
+                if self.round_clock:
+                    closed = self.round_clock.close(active, state, now)
+                    active = closed.active
+                    if not options.everyone_in_time:
+                        expected = None  # who is late in the next round is not known yet
+                    state.sent += closed.lost
+                    state.time, state.late = state.time + closed.seconds, state.late + len(closed.late)
+                state.sent += play_round(algorithm, state, active, expected, now, engine)
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
@@ -130,7 +143,7 @@ class _Loop:
                             diverged = state.done
                         else:
                             stopped = self._stop_reason()
-                    done = RoundDone(state.done, active, tau, row, diverged is not None)
+                    done = RoundDone(state.done, active, tau, row, diverged is not None, closed)
                     for observer in self.observers:
                         observer.round_done(run, done)
         if self.evaluate_clients and state.served is None:  # a checkpoint of the last round: nothing was evaluated
@@ -184,6 +197,8 @@ class _Loop:
         state.evaluation_seconds += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
+        if self.round_clock:
+            row |= {"time": state.time, "late": state.late}
         row |= {"seconds": state.training_seconds, "eval_seconds": state.evaluation_seconds}
         # As Python numbers, because the row is written to files.
         row = {name: value if isinstance(value, int) else float(value) for name, value in row.items()}

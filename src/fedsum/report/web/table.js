@@ -74,6 +74,7 @@ function phoneColumn() {
 }
 
 const COST_TITLES = { communication: "vectors sent", bytes: "bytes sent", seconds: "seconds" };
+if (REPORT.xs.some(({ name }) => name === "time")) COST_TITLES.time = "simulated seconds";
 
 const costColumn = (key, title) => ({
   key,
