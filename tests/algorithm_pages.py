@@ -55,6 +55,7 @@ def parts(cls):
         (re.sub(r"^(>>>|\.\.\.) ?", "", line) if line.startswith((">>>", "...")) else f"# {line}") + "\n"
         for line in lines
     )
+    code = re.sub(r"^((?:import|from) .*\n)(?!import|from|\n)", r"\1\n", code, flags=re.MULTILINE)
     name = cls.__name__
     # In the module of the algorithm its name needs no prefix.
     return text.strip(), named, re.sub(rf"(?<![\w.]){name}\(", f"fedsum.{name}(", code)

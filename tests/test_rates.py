@@ -84,6 +84,28 @@ def test_the_limit_for_measured_ages_is_the_predicted_one(schedule, limit):
     assert advice["FedSUM-CR"]["eta_l"] == min(advice["FedSUM"]["eta_l"], advice["FedSUM-B"]["eta_l"])
 
 
+def test_the_limit_of_a_record_with_a_rhythm_is_that_of_its_own_rounds():
+    """Clients are active by day only. FedSUM is unstable far below the limit that takes ages as independent."""
+    draw, day = np.random.default_rng(0), 24
+    sets = [np.sort(draw.choice(40, 6, replace=False)) if t % day < 8 else np.arange(0) for t in range(10 * day)]
+    record = [ids.tolist() for ids in sets]
+    ages = measure(fedsum.Explicit(40, record), range(len(sets)), seed=0).ages
+    limit = theory.stability_limit(ages, K=5)
+    recorded = theory.recorded_limit(sets, 40, K=5, limit=limit)
+    assert recorded < 0.3 * limit
+    task, repeated = fedsum.tasks.Quadratic([[1.0]] * 40, [[1.0]] * 40), fedsum.Explicit(40, 3 * record)
+    for step, shrinks in ((0.9 * recorded, True), (1.5 * recorded, False)):
+        options = {"rounds": len(sets) * 3, "local_steps": 5, "eta_l": step / 5, "eval_every": len(sets)}
+        errors = fedsum.simulate(task, fedsum.FedSUM(), repeated, dtype=torch.float64, **options).metrics["error"]
+        assert (errors.iloc[-1] < 0.1 * errors.iloc[1]) == shrinks
+        assert (errors.iloc[-1] > 10 * errors.iloc[1]) != shrinks
+    advice = rate_advice(ages, K=5, L=Curvature(1.0, 1.0), sets=sets, n=40)
+    assert advice["FedSUM"]["limit"] == pytest.approx(recorded / 5)
+    assert advice["FedSUM-B"]["limit"] < 0.5 * theory.stability_limit(ages, K=5, follows_sum=False) / 5
+    random = [fedsum.Uniform(40, 8).active(0, t) for t in range(1000)]  # without a rhythm nothing changes
+    assert theory.recorded_limit(random, 40, K=5, limit=5.0) == 5.0
+
+
 def test_ages_are_counted():
     schedule = fedsum.Explicit(3, [[0, 1], [0], [1], []])  # ages of 0: 0, 0, 1, 2; of 1: 0, 1, 0, 1
     assert measure(schedule, range(4), seed=0).ages.tolist() == [4 / 8, 3 / 8, 1 / 8, 0]

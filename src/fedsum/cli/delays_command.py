@@ -20,6 +20,8 @@ from .fit_table import fits_as_json, print_fits
 from .schedule_argument import schedule_argument
 
 _BATCH_SIZE, _LOCAL_STEPS = 128, 10
+_CHECKED_ROUNDS, _CHECKED_CLIENTS = 2000, 100_000
+"""rounds in which the stability of the advised rates is checked, and the most clients for which it is"""
 
 
 def delays(
@@ -98,7 +100,8 @@ def delays(
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before the measurement
     measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
-    advice = rate_advice(measured.ages, K=K, L=L) if measured.ages.any() else {}
+    sets = [schedule.active(seed, t) for t in range(min(T, _CHECKED_ROUNDS))] if schedule.n <= _CHECKED_CLIENTS else []
+    advice = rate_advice(measured.ages, K=K, L=L, sets=sets, n=schedule.n) if measured.ages.any() else {}
     fits = fit(schedule, T, seed) if fit_generator else []
     raster_figure = participation_figure(
         measured.raster,

@@ -23,7 +23,7 @@ from ..runs import (
 )
 from ..spec import read_settings, toml_text, with_settings
 from ..tasks import check_better
-from .arguments import File, Folder, Gpus, Jobs, Keep, Ray, Set
+from .arguments import File, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .progress import SweepProgress
 from .run_tables import print_warnings, runs_json
@@ -33,7 +33,9 @@ from .running import FAILED, INTERRUPTED
 def tune(
     file: File,
     settings: Set = None,
-    folder: Folder = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder for the runs; default runs/NAME-OF-FILE-tune.")
+    ] = None,
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
@@ -50,7 +52,8 @@ def tune(
     """Search the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
 
     Rates are the file's eta_l times powers of two. All of them run for a third of the rounds. The best third goes on
-    to the end. \\[sweep] may list algorithms and seeds.
+    to the end. \\[sweep] may list algorithms and seeds. The metric should be of validation data: a comparison on the
+    data that chose the rates is too optimistic.
     """
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"

@@ -82,7 +82,7 @@ class Availability:
             made = cls.of(trace, rounds=rounds)
         else:
             if round_length is None:
-                raise InputError("round_length", None, f"a number: {path} has columns of times")
+                raise InputError("round_length", None, f"a number (--round-length): {path} has columns of times")
             intervals = read_intervals(path, client_column, start_column, end_column)
             names = all_names(intervals.clients, clients)
             id_of = {name: i for i, name in enumerate(names)}

@@ -72,7 +72,7 @@ class Trace:
         rows = TraceRows(path, client_column, time_column)
         if rows.clock == "time":
             if round_length is None:
-                raise InputError("round_length", None, f"a number: {path} has a column of times")
+                raise InputError("round_length", None, f"a number (--round-length): {path} has a column of times")
             length = real("round_length", round_length, above=0)
         elif round_length is not None:
             raise InputError("round_length", round_length, f"leave it out: {path} has a column 'round'")

@@ -1,19 +1,24 @@
 """Learning rates to start with, for the measured participation and the measured curvature of a task."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import theory
+from ..participation import Ids
 from ..tasks import Curvature
 
 SAFETY = 0.5
 """the advised step, as a share of the stability limit: the sharpness of a network increases during training"""
 
 
-def rate_advice(ages: NDArray[np.float64], *, K: int, L: Curvature) -> dict[str, dict[str, float]]:
+def rate_advice(
+    ages: NDArray[np.float64], *, K: int, L: Curvature, sets: Sequence[Ids] = (), n: int = 0
+) -> dict[str, dict[str, float]]:
     """Per algorithm, the largest stable eta_l for eta_g = 1, and the rate at `SAFETY` times this limit.
 
-    The family's limits are those of docs/theory.md. SCAFFOLD, MIFA and FedVARP are stable while each local step is, on
+    The family's limits are those of docs/theory.md, for any gradient ages and for the rounds themselves. SCAFFOLD, MIFA and FedVARP are stable while each local step is, on
     the loss of a client. FedAvg, FedAU and FedAWE tolerate larger rates: without a correction a client's gradient
     vanishes where its own loss is flat, and the limit is that of the curvature of the mean loss.
 
@@ -21,8 +26,15 @@ def rate_advice(ages: NDArray[np.float64], *, K: int, L: Curvature) -> dict[str,
       ages: the share of clients' gradients in the server's sum that are 0, 1, ... rounds old.
       K: local steps.
       L: of the task, from `fedsum.tasks.curvature`.
+      sets: the active clients of each round; without them the limits ignore any rhythm.
+      n: N, the number of clients in `sets`.
     """
-    fedsum, fedsum_b = (theory.stability_limit(ages, K=K, follows_sum=follows) / K for follows in (True, False))
+
+    def limit_of(follows_sum: bool) -> float:
+        limit = theory.stability_limit(ages, K=K, follows_sum=follows_sum)
+        return theory.recorded_limit(sets, n, K=K, limit=limit, follows_sum=follows_sum) / K
+
+    fedsum, fedsum_b = limit_of(True), limit_of(False)
     limits = {
         "FedSUM": fedsum / L.client,
         "FedSUM-CR": min(fedsum, fedsum_b) / L.client,

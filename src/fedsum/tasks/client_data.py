@@ -48,7 +48,7 @@ class ClientData:
         for name in (*names, *own):
             if name not in own or name not in names:
                 where = "client_test_data" if name not in own else "client_data"
-                raise InputError(f"{where} of client", name, "data of the same clients as in the other set")
+                raise InputError(f"{where} of client", name, "data of the same clients as in the other set; give it at least one row, or drop the client")
         parts = [self.partition.parts[own[name]] for name in names]
         return ClientData(self.inputs, self.targets, Partition(parts, self.partition.labels), tuple(names))
 
@@ -90,7 +90,8 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
       frame: one row per sample.
       client: the column with the clients, such as "hospital".
       target: the column with the targets. Whole numbers and booleans are class labels, other numbers are float32.
-      features: the columns with the inputs, as float32; default: all others.
+      features: the columns with the inputs, as float32; default: all others. Leave out identifiers, and scale columns
+        to similar sizes first.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"hospital": ["b", "a", "b"], "age": [31, 58, 44], "y": [0, 1, 1]})
@@ -112,7 +113,7 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
         values = frame[name]
         # pandas' own types are checked by it: a column of text or dates is no number.
         if values.dtype.kind not in "biuf" and not hasattr(values.dtype, "numpy_dtype"):
-            raise InputError(f"column {name!r}", str(values.dtype), "numbers; encode categories first, or drop it")
+            raise InputError(f"column {name!r}", str(values.dtype), "a column of numbers; encode categories first, or leave it out with features=[...]")
         if values.isna().any():
             row = int(np.flatnonzero(values.isna())[0])
             accepted = f"a number, it is empty; client {clients.iloc[row]!r}: fill or drop the row"

@@ -60,8 +60,13 @@ def curvature(task: BaseTask, *, seed: int = 0, batch_size: int = 128, clients: 
             torch.default_generator.manual_seed(0)  # dropout must draw the same masks for both gradients
             return torch.stack([task.gradient(y, client, batches[client]) for client in of]).mean(0)
 
-    own = [_largest_eigenvalue(partial(mean_gradient, of=[client]), x) for client in chosen]
-    return Curvature(sum(own) / len(own), _largest_eigenvalue(partial(mean_gradient, of=chosen), x))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # gradients of one batch are small: more threads take longer on a busy machine
+    try:
+        own = [_largest_eigenvalue(partial(mean_gradient, of=[client]), x) for client in chosen]
+        return Curvature(sum(own) / len(own), _largest_eigenvalue(partial(mean_gradient, of=chosen), x))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _largest_eigenvalue(gradient: Callable[[Tensor], Tensor], x: Tensor) -> float:

@@ -15,7 +15,7 @@ eta_g would be infinite and the bound 0.
 from .delay_lemmas import case_bound, delay_bound
 from .descent import best_rates, bound_at, largest_eta_l
 from .inputs import FAMILY
-from .stability import stability_limit
+from .stability import recorded_limit, stability_limit
 from .theorem import Rates, bound, fedsum_b_rates, learning_rates
 
 __all__ = [
@@ -29,5 +29,6 @@ __all__ = [
     "fedsum_b_rates",
     "largest_eta_l",
     "learning_rates",
+    "recorded_limit",
     "stability_limit",
 ]

@@ -10,6 +10,12 @@ from ..base.checks import InputError, integer
 
 _ANGLES = 4000
 """points of the unit circle at which a stability limit is searched"""
+_STEPS, _STEPS_PER_HALVING = 25, 3
+"""steps that are tried on a record, and their spacing"""
+_BELOW = 0.9
+"""the largest of them, as a share of the limit: at the limit itself x neither shrinks nor grows"""
+_ROUNDS = 1000
+"""rounds of a record that is repeated"""
 
 
 def stability_limit(ages: Sequence[float] | NDArray[np.float64], *, K: int, follows_sum: bool = True) -> float:
@@ -41,3 +47,47 @@ def stability_limit(ages: Sequence[float] | NDArray[np.float64], *, K: int, foll
     crossings = np.flatnonzero(np.diff(np.sign(steps[:-1].imag)) != 0)
     limits = np.append(steps.real[crossings], steps.real[-1])
     return float(limits[limits > 0].min(initial=math.inf))
+
+
+def recorded_limit(
+    sets: Sequence[NDArray[np.int64]], n: int, *, K: int, limit: float, follows_sum: bool = True
+) -> float:
+    """The largest step up to `limit` at which FedSUM is stable in these rounds, and at all smaller steps that are tried.
+
+    `stability_limit` takes the ages of gradients as independent of the round. In a record with a rhythm, such as that
+    of a day, they are not, and FedSUM may be unstable far below that limit. Here the recursion of docs/theory.md, one
+    quadratic for all clients, runs through the rounds themselves. A short record is repeated.
+
+    Args:
+      sets: the active clients of each round.
+      n: N, the number of clients.
+      K: local steps.
+      limit: the largest step to try, from `stability_limit`.
+      follows_sum: as in `stability_limit`.
+
+    >>> alternating = [np.array([0]), np.array([1])]
+    >>> ages = [0.5, 0.5]
+    >>> limit = stability_limit(ages, K=1)
+    >>> recorded_limit(alternating, 2, K=1, limit=limit) == limit
+    True
+    """
+    if not math.isfinite(limit) or not len(sets):
+        return limit
+    steps = _BELOW * limit * 2.0 ** (-np.arange(_STEPS) / _STEPS_PER_HALVING)
+    c = (K - 1) / (2 * K) if follows_sum else 0.0
+    x, mean, latest = np.ones(_STEPS), np.zeros(_STEPS), np.zeros((n, _STEPS))
+    total = max(4, -(-_ROUNDS // len(sets))) * len(sets)
+    largest = np.zeros((4, _STEPS))  # of |x|, per quarter of the rounds
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(total):
+            active = sets[t % len(sets)]
+            gradient = x - c * steps * mean
+            mean = mean + (gradient - latest[active]).sum(axis=0) / n
+            latest[active] = gradient
+            x = x - steps * mean
+            quarter = largest[4 * t // total]
+            np.fmax(quarter, np.where(np.isfinite(x), np.abs(x), np.inf), out=quarter)
+    # Just below the limit |x| shrinks slowly; above it, |x| grows in every quarter.
+    stable = (largest[3] < largest[1]) | (largest[3] < 1e-9)
+    smaller_are_stable = np.logical_and.accumulate(stable[::-1])[::-1]
+    return limit if smaller_are_stable[0] else float(steps[smaller_are_stable].max(initial=steps[-1]))
