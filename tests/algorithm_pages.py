@@ -36,7 +36,7 @@ def page(cls, head, row):
         options(cls, arguments),
         "## Facts\n\nSee [the table of all algorithms](../algorithms.md#facts).\n\n| | |\n|---|---|\n" + "".join(facts),
         listed("## Differences from the paper\n\n", differences(cls.label)),
-        f"## Example\n\n```python\n{example}```\n",
+        f"## Example\n\n```text\n{example}```\n",
         listed("## Results\n\n", results(cls.label)),
         f"Source: [{file_of(cls)}](../../{file_of(cls)}).\n",
     ]
@@ -50,11 +50,7 @@ def parts(cls):
     text, _, arguments = whole.partition("\nArgs:\n")
     found = re.split(r"^  (\w+): ", arguments, flags=re.MULTILINE)[1:]
     named = {name: " ".join(doc.split()) for name, doc in zip(found[::2], found[1::2], strict=True)}
-    lines = f">>> {doctest}".splitlines()
-    code = "".join(
-        (re.sub(r"^(>>>|\.\.\.) ?", "", line) if line.startswith((">>>", "...")) else f"# {line}") + "\n"
-        for line in lines
-    )
+    code = f">>> {doctest}\n"
     name = cls.__name__
     # In the module of the algorithm its name needs no prefix.
     return text.strip(), named, re.sub(rf"(?<![\w.]){name}\(", f"fedsum.{name}(", code)
