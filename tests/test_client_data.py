@@ -86,7 +86,7 @@ def test_a_table_with_a_column_of_clients():
     for change, message in (
         ({"dose": [0.5, np.nan, 2.5, 3.5]}, "column 'dose', row = 1: a number, it is empty; client 'a'"),
         ({"hospital": ["b", None, "b", "a"]}, "column 'hospital', row = 1: a client, it is empty"),
-        ({"age": ["young"] * 4}, "column 'age' = .*: numbers; encode categories first"),
+        ({"age": ["young"] * 4}, "column 'age' = .*: a column of numbers; encode categories first"),
     ):
         with pytest.raises(InputError, match=message):
             by_client(frame.assign(**change), client="hospital", target="y")

@@ -39,7 +39,11 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """With a normal logarithm: half of the values are below `median`, two thirds within a factor of exp(`spread`)."""
+    """With a normal logarithm: half of the values are below `median`, two thirds within a factor of exp(`spread`).
+
+    >>> LogNormal(1.0, 0.5).draw(np.random.default_rng(0), 2).round(2)
+    array([1.06, 0.94])
+    """
 
     median: float
     spread: float

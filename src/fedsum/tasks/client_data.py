@@ -48,7 +48,11 @@ class ClientData:
         for name in (*names, *own):
             if name not in own or name not in names:
                 where = "client_test_data" if name not in own else "client_data"
-                raise InputError(f"{where} of client", name, "data of the same clients as in the other set; give it at least one row, or drop the client")
+                raise InputError(
+                    f"{where} of client",
+                    name,
+                    "data of the same clients as in the other set; give it at least one row, or drop the client",
+                )
         parts = [self.partition.parts[own[name]] for name in names]
         return ClientData(self.inputs, self.targets, Partition(parts, self.partition.labels), tuple(names))
 
@@ -113,7 +117,11 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
         values = frame[name]
         # pandas' own types are checked by it: a column of text or dates is no number.
         if values.dtype.kind not in "biuf" and not hasattr(values.dtype, "numpy_dtype"):
-            raise InputError(f"column {name!r}", str(values.dtype), "a column of numbers; encode categories first, or leave it out with features=[...]")
+            raise InputError(
+                f"column {name!r}",
+                str(values.dtype),
+                "a column of numbers; encode categories first, or leave it out with features=[...]",
+            )
         if values.isna().any():
             row = int(np.flatnonzero(values.isna())[0])
             accepted = f"a number, it is empty; client {clients.iloc[row]!r}: fill or drop the row"

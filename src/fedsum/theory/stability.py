@@ -52,7 +52,7 @@ def stability_limit(ages: Sequence[float] | NDArray[np.float64], *, K: int, foll
 def recorded_limit(
     sets: Sequence[NDArray[np.int64]], n: int, *, K: int, limit: float, follows_sum: bool = True
 ) -> float:
-    """The largest step up to `limit` at which FedSUM is stable in these rounds, and at all smaller steps that are tried.
+    """The largest step up to `limit` at which FedSUM is stable in these rounds, as at all smaller steps that are tried.
 
     `stability_limit` takes the ages of gradients as independent of the round. In a record with a rhythm, such as that
     of a day, they are not, and FedSUM may be unstable far below that limit. Here the recursion of docs/theory.md, one
