@@ -152,7 +152,16 @@ PAGES = {"README.md": names_page, "commands.md": commands_page, "settings.md": s
 
 
 def page(name):
-    return "".join(PAGES[name]()).rstrip("\n") + "\n"
+    text = "".join(PAGES[name]()).rstrip("\n") + "\n"
+    head, first, rest = text.partition("\n## ")
+    return f"{head.rstrip()}\n\n{contents(first + rest)}\n{first}{rest}"
+
+
+def contents(text):
+    """Links to the sections, on one line."""
+    names = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    anchors = [re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in names]
+    return " · ".join(f"[{name}](#{anchor})" for name, anchor in zip(names, anchors, strict=True))
 
 
 if __name__ == "__main__":
