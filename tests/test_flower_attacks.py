@@ -185,7 +185,7 @@ def test_an_honest_client_back_after_55_rounds_is_merged(on_loss):
 @pytest.mark.parametrize("algorithm", [FedSUM(), SCAFFOLD(), MIFA(), FedAvg()], ids=repr)
 def test_a_first_uplink_of_1e9_is_not_merged(algorithm, on_loss):
     """Row: a client sends a false uplink => refused if the h_i that it leads to is beyond the bound, from the first
-    round on. Within the bound it is merged, see [What lying clients can do](#what-lying-clients-can-do).
+    round on. Within the bound it is merged, see [the bounds](#bounds-on-malicious-clients).
     """
     if on_loss == "table" and algorithm == FedAvg():
         on_loss = "reset"
