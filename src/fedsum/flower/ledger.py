@@ -118,7 +118,7 @@ class Ledger:
         return self._attempt.receive(reply)
 
     def strike(self, client: int) -> None:
-        """Counts an offence that others have seen, such as an unreadable reply, in the current attempt."""
+        """Counts a fault found by another module, such as an unreadable reply, in the current attempt."""
         self._attempt.strike(client)
 
     def take_outdated(self) -> set[int]:
@@ -154,7 +154,7 @@ class Ledger:
         state, attempt = self.state, self._attempt
         accepted, lost = attempt.accepted, sorted(attempt.lost)
         needed, resets = self.needed(scheduled), self.must_reset
-        # With fewer clients, no median tells a liar from an honest client: their replies are measured, and not merged.
+        # With fewer clients, a median cannot reveal a malicious one: replies are measured, and not merged.
         measuring = len(state.first_norms.keys() | accepted.keys()) < self._to_measure
         parts, refused = ({}, {}) if resets else self._bounded(accepted)
         self._begin_attempt()
