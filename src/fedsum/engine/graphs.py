@@ -236,12 +236,13 @@ class _Views(NamedTuple):
 
 def _captured(steps: kernels.Steps, views: _Views, pool: Any) -> Callable[[], None]:
     """The steps of the clients in these views of the buffers, as one graph."""
-    # Compilation, autotuning and the creation of library handles happen before the capture, on a side stream.
+    # Compilation, autotuning and the creation of library handles happen before the capture, on a side stream. They need
+    # two steps: in the first step x is `start`, and the compiler makes another function for the later steps.
     side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
         for _ in range(2):
-            steps(*views.state, views.batches[:1], *views.scalars, counts=views.counts)
+            steps(*views.state, views.batches[:2], *views.scalars, counts=views.counts)
     torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
