@@ -18,7 +18,7 @@ Function = Callable[..., Tensor]
 COMPILER: dict[str, Any] = {}
 """further arguments of torch.compile, for benchmarks"""
 CHANNELS_LAST = True
-"""whether filters are kept in channels_last order on CUDA"""
+"""whether filters are kept in channels_last order on CUDA; benchmarks compare both"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +49,18 @@ class ClientStep:
         self._task = task if self._extra is None else self._extra.task
         self._loss = client_loss_of(self._task)
         self._cuda = like.device.type == "cuda"
-        shapes = [like.shape[-1:]] if self._loss is None else self._loss.shapes
-        self.layout = FlatLayout(shapes, channels_last=CHANNELS_LAST and self._cuda)
+        self.layout = self._layout(like)
         self._value: Function = self._client_loss
         self._stacked: Function = self._stacked_gradient
         self._update: Callable[..., None] = self._updated
         self.compiled = False
+
+    def _layout(self, like: Tensor) -> FlatLayout:
+        if self._loss is None:
+            return FlatLayout([like.shape[-1:]], [False])
+        # Convolutions on tensor cores read filters in this order; exact float32 does not use them.
+        channels_last = CHANNELS_LAST and self._cuda and torch.get_float32_matmul_precision() != "highest"
+        return FlatLayout(self._loss.shapes, [channels_last and is_filter for is_filter in self._loss.filters])
 
     def compile(self) -> None:
         """Compiles the parts of the step. They are traced at the next call."""

@@ -28,13 +28,14 @@ class _Segment(NamedTuple):
 
 
 class FlatLayout:
-    """Parameters at aligned places in a row, the filters of two-dimensional convolutions in channels_last order.
+    """Parameters at aligned places in a row.
 
     Args:
       shapes: of the parameters, in the order of the task's flat vector.
-      channels_last: whether filters are reordered; a GPU's fastest convolutions read them in this order.
+      filters: which parameters are filters that are stored in channels_last order; a GPU's fastest convolutions read
+        them in this order.
 
-    >>> layout = FlatLayout([(2, 3), (5,)], channels_last=True)
+    >>> layout = FlatLayout([(2, 3), (5,)], [False, False])
     >>> layout.d, layout.size
     (11, 128)
     >>> rows = layout.rows(1, torch.zeros(11))
@@ -43,9 +44,9 @@ class FlatLayout:
     [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [6.0, 7.0, 8.0, 9.0, 10.0]]
     """
 
-    def __init__(self, shapes: Sequence[Sequence[int]], channels_last: bool) -> None:
+    def __init__(self, shapes: Sequence[Sequence[int]], filters: Sequence[bool]) -> None:
         self._shapes = [tuple(shape) for shape in shapes]
-        self._reordered = [channels_last and len(shape) == 4 and prod(shape[2:]) > 1 for shape in self._shapes]
+        self._reordered = list(filters)
         self._lengths = [prod(shape) for shape in self._shapes]
         self._places = [length + -length % ALIGNMENT for length in self._lengths]
         self.d, self.size = sum(self._lengths), sum(self._places)

@@ -66,6 +66,8 @@ class ClientLoss:
 
     shapes: tuple[torch.Size, ...]
     """of the trained parameters, in their order in x"""
+    filters: tuple[bool, ...]
+    """which of them are filters of two-dimensional convolutions without groups; convolutions take them in any layout"""
     loss: Callable[[Sequence[Tensor], Tensor], Tensor]
     """from the parameters, in `compute_dtype`, and a batch"""
     scale: Tensor | None

@@ -268,7 +268,17 @@ class Task:
         """This task's loss as a record; None for a subclass that overrides how gradients follow from it."""
         if self._overrides(_LOSS_STEPS):
             return None
-        return ClientLoss(tuple(self._shapes), self._batch_loss, self.scale, self.compute_dtype)
+        layers = self._training.named_modules()
+        plain = {
+            f"{name}.weight".lstrip(".") for name, layer in layers if type(layer) is nn.Conv2d and layer.groups == 1
+        }
+        return ClientLoss(
+            shapes=tuple(self._shapes),
+            filters=tuple(name in plain for name in self._names),
+            loss=self._batch_loss,
+            scale=self.scale,
+            compute_dtype=self.compute_dtype,
+        )
 
     def _overrides(self, steps: tuple[str, ...]) -> bool:
         """Whether a subclass or an attribute of this object replaces one of these methods."""
