@@ -58,9 +58,8 @@ class ClientStep:
     def _layout(self, like: Tensor) -> FlatLayout:
         if self._loss is None:
             return FlatLayout([like.shape[-1:]], [False])
-        # Convolutions on tensor cores read filters in this order; exact float32 does not use them.
-        channels_last = CHANNELS_LAST and self._cuda and torch.get_float32_matmul_precision() != "highest"
-        return FlatLayout(self._loss.shapes, [channels_last and is_filter for is_filter in self._loss.filters])
+        reordered = reorders_filters(like.device)
+        return FlatLayout(self._loss.shapes, [reordered and is_filter for is_filter in self._loss.filters])
 
     def compile(self) -> None:
         """Compiles the parts of the step. They are traced at the next call."""
@@ -128,6 +127,11 @@ class ClientStep:
         moved, added = local_step(x, total, g, no_pull, 0.0 if correction is None else correction, *scalars)
         x.copy_(moved)
         total.copy_(torch.where(alive != 0, added, total))
+
+
+def reorders_filters(device: torch.device) -> bool:
+    """Whether filters are in channels_last order, in which tensor cores read them. Exact float32 does not use them."""
+    return CHANNELS_LAST and device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
 
 
 @contextmanager
