@@ -186,9 +186,12 @@ def test_streams_with_filters_in_channels_last_order():
         assert (x - exact).norm() < tolerance * moved
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("make", deep_nets.NETWORKS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("stacked_up_to", [0, choose.STACKED_UP_TO], ids=["large", "small"])
+@pytest.mark.parametrize(
+    ("precision", "stacked_up_to"),
+    [("tf32", 0), ("bf16", 0), ("tf32", choose.STACKED_UP_TO)],
+    ids=["large-tf32", "large-bf16", "small-tf32"],
+)
 def test_auto_trains(make, precision, stacked_up_to, monkeypatch):
     """Without a word of advice: warnings are errors. `large`: as if the network had too many parameters to stack."""
     if make in (deep_nets.bert, deep_nets.vit):

@@ -44,8 +44,7 @@ class BranchStreams:
 
         After a failed capture, torch can be used as before it.
         """
-        graph, generator = torch.cuda.CUDAGraph(), torch.cuda.default_generators[torch.cuda.current_device()]
-        state = generator.clone_state()
+        graph = torch.cuda.CUDAGraph()
         try:
             # thread_local: a checkpoint that is written in another thread may copy from the device meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -59,11 +58,22 @@ class BranchStreams:
                 for place in range(memory.size):
                     origin.wait_stream(self._stream(place))
         except BaseException:
-            # The generator would otherwise stay in the mode of the capture, and refuse to draw outside of one.
-            with suppress(Exception):
-                generator.graphsafe_set_state(state)
+            self._restore()
             raise
         return graph.replay
+
+    def _restore(self) -> None:
+        """Ends what a failed capture leaves open in torch's memory allocator and random generator."""
+        device = torch.cuda.current_device()
+        with suppress(Exception):  # raises if torch has ended it
+            torch._C._cuda_endAllocateToPool(device, self._pool)  # type: ignore[attr-defined]
+        try:
+            torch.empty(1, device="cuda").uniform_()
+        except Exception:
+            # The generator is still in the mode of the capture, and refuses to draw outside of one.
+            with suppress(Exception):
+                torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator("cuda"))
+        self._pool = torch.cuda.graph_pool_handle()
 
     def chunk_limit(self, step: ClientStep, memory: CohortMemory) -> int:
         """How many clients fit in memory, from the measured memory of one client's step."""
