@@ -197,7 +197,13 @@ def test_auto_trains(make, precision, stacked_up_to, monkeypatch):
     if make in (deep_nets.bert, deep_nets.vit):
         pytest.importorskip("transformers")
     monkeypatch.setattr(choose, "STACKED_UP_TO", stacked_up_to)
-    options = {"schedule": Uniform(deep_nets.N, 2), "rounds": 10, "eval_every": 10, "precision": precision}
+    options = {
+        "schedule": Uniform(deep_nets.N, 2),
+        "rounds": 10,
+        "eta_l": 0.02,
+        "eval_every": 10,
+        "precision": precision,
+    }
     history = run(deep_nets.task(make), FedSUM(), "auto", **options)
     assert history.rows[-1]["train_loss"] < history.rows[0]["train_loss"]
 

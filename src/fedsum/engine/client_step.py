@@ -1,5 +1,6 @@
 """One local step of one client, in place, over rows of a `FlatLayout`: forward, backward and update."""
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -65,10 +66,9 @@ class ClientStep:
         """Compiles the parts of the step. They are traced at the next call."""
         if not self.compiled:
             with _without_warnings():
-                self._value, self._stacked, self._update = (
-                    torch.compile(part, dynamic=False, **COMPILER)
-                    for part in (self._client_loss, self._stacked_gradient, self._updated)
-                )
+                self._value = torch.compile(self._client_loss, dynamic=False, **COMPILER)
+                self._stacked = torch.compile(self._stacked_gradient, dynamic=False, **COMPILER)
+                self._update = torch.compile(self._updated, dynamic=False, **COMPILER)
             self.compiled = True
 
     def interpret(self) -> None:
@@ -92,8 +92,8 @@ class ClientStep:
             stack.enter_context(torch.no_grad())
             if self.compiled:
                 # The limits guard against endless recompilation; here code is compiled once per batch shape.
-                limits = {"recompile_limit": 10**6, "accumulated_recompile_limit": 10**6}
-                stack.enter_context(torch._dynamo.config.patch(**limits))
+                limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
+                stack.enter_context(limits)
             if self._cuda or self.compiled:
                 stack.enter_context(_without_warnings())
             yield
@@ -136,6 +136,12 @@ def reorders_filters(device: torch.device) -> bool:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    logger = logging.getLogger("torch._dynamo")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

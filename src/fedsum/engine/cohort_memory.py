@@ -92,7 +92,7 @@ class CohortMemory:
 def _alias(values: Tensor) -> Tensor:
     """The same memory as a tensor of its own: autograd and the compiler handle a view together with its base."""
     alias = torch.empty(0, dtype=values.dtype, device=values.device)
-    return alias.set_(values.untyped_storage(), values.storage_offset(), values.shape, values.stride())  # type: ignore[arg-type]
+    return alias.set_(values.untyped_storage(), values.storage_offset(), values.shape, values.stride())
 
 
 def _aligned(dtype: torch.dtype, outer: tuple[int, ...], inner: tuple[int, ...], device: torch.device) -> Tensor:
@@ -100,4 +100,4 @@ def _aligned(dtype: torch.dtype, outer: tuple[int, ...], inner: tuple[int, ...],
     numbers = torch.Size(inner).numel()
     per_block = 16 // dtype.itemsize
     blocks = torch.zeros(*outer, numbers + -numbers % per_block, dtype=dtype, device=device)
-    return blocks[..., :numbers].unflatten(-1, inner) if inner else blocks[..., 0]
+    return blocks[..., :numbers].view(*outer, *inner) if inner else blocks[..., 0]

@@ -87,8 +87,8 @@ class FlatLayout:
             outer, inner = vectors[:, source], rows[:, target]
             if shape is not None:
                 outputs, inputs, height, width = shape
-                outer = outer.unflatten(1, shape)
-                inner = inner.unflatten(1, (outputs, height, width, inputs)).permute(0, 1, 4, 2, 3)
+                outer = outer.view(len(outer), *shape)
+                inner = inner.view(len(inner), outputs, height, width, inputs).permute(0, 1, 4, 2, 3)
             pairs.append((outer, inner))
         return pairs
 

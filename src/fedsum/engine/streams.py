@@ -98,7 +98,7 @@ class StreamsEngine:
         counts = torch.full((len(ids),), most) if counts is None else counts
         batches = stacked_batches(self.task, self.seed, t, ids, self.K, self.batch_size, padded)
         alive = torch.arange(padded)[:, None] < counts
-        parts = list(zip(batches.split(per_graph), alive.split(per_graph), strict=True))
+        parts = list(zip(torch.split(batches, per_graph), torch.split(alive, per_graph), strict=True))
         memory = steps.memory(len(ids), parts[0][0], plan)
         return _Work(memory, lambda: memory.load(plan, chunk, ids), parts, counts)
 
