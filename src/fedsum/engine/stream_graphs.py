@@ -66,7 +66,7 @@ class BranchStreams:
         """Ends what a failed capture leaves open in torch's memory allocator and random generator."""
         device = torch.cuda.current_device()
         with suppress(Exception):  # raises if torch has ended it
-            torch._C._cuda_endAllocateToPool(device, self._pool)  # type: ignore[attr-defined]
+            torch._C._cuda_endAllocateToPool(device, self._pool)
         try:
             torch.empty(1, device="cuda").uniform_()
         except Exception:
