@@ -66,6 +66,8 @@ def _rounded(K: int, counts: StepCounts) -> int:
 class GraphEngine:
     """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of the task start at once."""
 
+    name = "batched"
+
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
         self._by_steps: dict[int, _Graphs] = {}

@@ -45,6 +45,8 @@ def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: i
 class LoopEngine:
     """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
 
+    name = "loop"
+
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 

@@ -47,6 +47,7 @@ class Snapshot:
             "settings": json.dumps(settings),
             "clock": json.dumps({"training": state.training_seconds, "evaluation": state.evaluation_seconds}),
             "simulated": json.dumps({"time": state.time, "late": state.late}),
+            "engine": json.dumps(state.engine),
             "sent": json.dumps({"vectors": state.sent.vectors, "bytes": state.sent.bytes}),
         }
 
@@ -124,6 +125,7 @@ def load(
             simulated = json.loads(metadata.get("simulated", "{}"))  # older checkpoints have none
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from error
+    state.engine = json.loads(metadata.get("engine", "null"))  # older checkpoints have none
     state.training_seconds, state.evaluation_seconds = clock["training"], clock["evaluation"]
     state.sent = Traffic(**sent)
     state.time, state.late = simulated.get("time", 0.0), simulated.get("late", 0)

@@ -30,6 +30,8 @@ class RunState:
     """with `devices`: simulated seconds"""
     late: int = 0
     """with `devices`: how often a client was late, and its work lost"""
+    engine: str | None = None
+    """the engine that trains the clients; a resumed run with `engine="auto"` keeps it"""
     training_seconds: float = 0.0
     evaluation_seconds: float = 0.0
 

@@ -57,7 +57,7 @@ def train(
         ranks = joined_ranks()
         device = ranks.device(options.torch_device())
         with arithmetic(device, options.precision, options.deterministic):
-            bound = bound_task(task, device, options.dtype)
+            bound = bound_task(task, device, options.dtype, options.precision)
             return _Loop(bound, algorithm, schedule, options, device, observers, ranks).run()
 
 
@@ -123,9 +123,6 @@ class _Loop:
         task, algorithm, options = run.task, run.algorithm, run.options
         for observer in self.observers:
             observer.restore(run)
-        for observer in self.observers:
-            observer.started(run)
-        diverged = None
         engine = choose_engine(
             options.engine,
             regularised(task, options.clip_norm, options.weight_decay),
@@ -134,8 +131,13 @@ class _Loop:
             K=self.counts,
             batch_size=options.batch_size,
             rounds=options.rounds,
+            chosen=state.engine,
         )
+        state.engine = engine.name
+        diverged = None
         with closing(engine):
+            for observer in self.observers:
+                observer.started(run)
             if not state.rows:
                 initial = self._evaluate()
                 if not math.isfinite(initial["train_loss"]):
@@ -158,6 +160,7 @@ class _Loop:
                 state.sent += play_round(
                     algorithm, state, active, expected, now, engine, options.seed, self.shares, run.ranks
                 )
+                state.engine = engine.name
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
