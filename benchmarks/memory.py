@@ -64,7 +64,7 @@ def measure(arguments):
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(arguments.limit * 1e9 / total)
     if place == "file":
-        mock.patch.object(blocks, "host_memory_free", lambda: 0.0).start()
+        mock.patch.object(blocks, "host_memory_free", return_value=0.0).start()
     history = fedsum.simulate(
         task(arguments.layers, arguments.width, arguments.vocabulary),
         getattr(fedsum, algorithm)(),
