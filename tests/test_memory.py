@@ -33,7 +33,7 @@ print(json.dumps([task.d, len(history.clients), history.rows[-1]["train_loss"], 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "vectors"), [("FedSUM", 40), ("FedSUMCR", 50)])
+@pytest.mark.parametrize(("algorithm", "vectors"), [("FedSUM", 30), ("FedSUMCR", 40)])
 @pytest.mark.skipif(psutil.virtual_memory().available < 20e9, reason="needs 20 GB of free memory")
 def test_bert_base_with_eight_clients_fits_in_24_gb(tmp_path, algorithm, vectors):
     model = small_bert(tmp_path / "bert", weights=False, **BERT_BASE)
