@@ -1,4 +1,4 @@
-"""Client states outside a CUDA device, with stand-ins for streams and pinned memory. tests/test_cuda.py has the rest."""
+"""Client states outside a CUDA device, without CUDA: streams and pinned memory have stand-ins."""
 
 import contextlib
 import types
