@@ -375,14 +375,17 @@ def test_our_kernels_drop_by_the_key():
     assert one.rows[-1]["train_loss"] < one.rows[0]["train_loss"]
 
 
-@pytest.mark.parametrize("room", ["device", "host", "file"])
+@pytest.mark.parametrize("room", ["device", "host", "host, prefetched", "file"])
 @pytest.mark.parametrize("algorithm", [FedSUMCR(), MIFA(), FedAWE()], ids=lambda a: a.name)
 @pytest.mark.parametrize("largest", [2**30, 2000], ids=["one-block", "many-blocks"])
 def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm, largest, task, monkeypatch):
     options = {"dtype": torch.float64, "rounds": 60, "schedule": Independent(nets.N, 0.3), "deterministic": True}
     expected = run(task, algorithm, "loop", **options)
     monkeypatch.setattr(state_bank, "_LARGEST", largest)
-    if room != "device":
+    if room == "host, prefetched":  # no room for blocks, but for the next cohort
+        monkeypatch.setattr(blocks, "_SHARE", 1e-12)
+        monkeypatch.setattr(blocks, "host_memory_free", lambda: 1e30)
+    elif room != "device":
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (0, 0))
     if room == "file":
         monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)

@@ -21,17 +21,21 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     """
     # In place, on a copy: for a large model, reading and writing its vector takes a good part of the time.
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
+    g: Tensor | None = None
     for batch in batches:
+        # The step of the previous gradient. The last gradient needs none: only G is returned.
+        if g is not None and plan.step:
+            change = g if plan.correction is None else g + plan.correction
+            if plan.pull:
+                change = change + plan.pull * (x - plan.start)
+            x.sub_(change, alpha=plan.step)
+            del change
+        del g  # before the next gradient is allocated
         g = gradient(x, batch)
         if plan.decay != 1:
             total *= plan.decay
         total += g
         K += 1
-        if plan.step:
-            change = g if plan.correction is None else g + plan.correction
-            if plan.pull:
-                change = change + plan.pull * (x - plan.start)
-            x.sub_(change, alpha=plan.step)
     return total.div_(K)
 
 

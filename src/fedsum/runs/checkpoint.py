@@ -21,7 +21,7 @@ from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
 _FORMAT = "fedsum checkpoint 3"
-_ROWS_PER_CHUNK = 64
+_ROWS_PER_CHUNK, _CHUNK_BYTES = 64, 2**28
 
 
 class Snapshot:
@@ -134,8 +134,10 @@ def load(
 def _load_bank(file: Any, kind: str, bank: StateBank, share: Callable[[Ids], Ids]) -> None:
     ids = file.get_tensor(f"{kind}.ids").numpy()
     parts = {name: file.get_slice(f"{kind}.{name}") for name in bank.initial}
-    for first in range(0, len(ids), _ROWS_PER_CHUNK):
-        chunk = slice(first, min(first + _ROWS_PER_CHUNK, len(ids)))
+    size = sum(value.nbytes for value in bank.initial.values())
+    step = max(1, min(_ROWS_PER_CHUNK, _CHUNK_BYTES // max(1, size)))
+    for first in range(0, len(ids), step):
+        chunk = slice(first, min(first + step, len(ids)))
         rows = {name: parts[name][chunk].to(value) for name, value in bank.initial.items()}
         clients = np.asarray(ids[chunk])
         mine = np.isin(clients, share(clients))

@@ -22,6 +22,7 @@ from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
 from .models import Residual
+from .modules import evaluation_copy, under_seed
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .scoring import binary_threshold, class_labels, has_one_output
 from .transforms import Augment
@@ -100,9 +101,9 @@ class Task:
         self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
         self.device, self.dtype, self.compute_dtype = torch.device("cpu"), torch.float32, torch.float32
         self._make = None if isinstance(model, nn.Module) else model
-        self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
+        self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
         self._training = copy.deepcopy(self._training).train()
-        self._evaluation = copy.deepcopy(self._training).eval()
+        self._evaluation = evaluation_copy(self._training)
         shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
         if not shapes:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
@@ -148,7 +149,7 @@ class Task:
             test_data = (inputs, targets) if pooled else (self.test_data[0].to(device), self.test_data[1].to(device))
             moved.test_data = test_data
         moved._training = copy.deepcopy(self._training).to(device, dtype)
-        moved._evaluation = copy.deepcopy(self._evaluation).to(device, dtype)
+        moved._evaluation = evaluation_copy(moved._training)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
         return moved
 
@@ -166,7 +167,7 @@ class Task:
     def init(self, seed: int) -> Tensor:
         module = self._training
         if self._make:
-            module = _under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
+            module = under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
         trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
         return torch.cat(trained).to(self.device, self.dtype)
 
@@ -393,9 +394,3 @@ class Task:
                 weight = 1.0 if self.scale is None else self.scale[client]
                 total += g * (weight * len(indices) / (len(part) * self.n))
         return total
-
-
-def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every CUDA device
-        return make()
