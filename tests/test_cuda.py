@@ -29,7 +29,7 @@ from fedsum import (
 )
 from fedsum.algorithms import ALGORITHMS
 from fedsum.algorithms.keyed_uniform import round_stream, stream_uniform
-from fedsum.engine import choose, kernels, streams
+from fedsum.engine import choose, client_step, kernels, streams
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import OffloadedBlock
 from fedsum.tasks import Quadratic
@@ -175,15 +175,19 @@ def test_streams_masks_differ_by_client_and_round():
     assert torch.equal(torch.cuda.get_rng_state(), before)
 
 
-def test_streams_with_filters_in_channels_last_order():
-    """In tf32 and bf16; the exact loop is the reference."""
+def test_streams_with_filters_in_channels_last_order(monkeypatch):
+    """Exactly in float64. In tf32 and bf16, for which the order is meant, one gradient; more steps would amplify it."""
     task = deep_nets.task(deep_nets.resnet)
-    options = {"schedule": Uniform(deep_nets.N, 3), "rounds": 3, "eta_l": 0.01}
-    exact = run(task, FedSUM(), "loop", dtype=torch.float64, **options).x.float()
-    moved = (exact - task.init(1).to(exact)).norm()
-    for precision, tolerance in (("tf32", 0.02), ("bf16", 0.2)):
-        x = run(task, FedSUM(), "streams", precision=precision, **options).x
-        assert (x - exact).norm() < tolerance * moved
+    options = {"schedule": Uniform(deep_nets.N, 3), "eta_l": 0.01}
+    one_step = options | {"rounds": 1, "local_steps": 1}
+    gradient = run(task, FedSUM(), "loop", dtype=torch.float64, **one_step).server["y"].float()
+    for precision, tolerance in (("tf32", 0.05), ("bf16", 0.3)):
+        y = run(task, FedSUM(), "streams", precision=precision, **one_step).server["y"]
+        assert 0 < (y - gradient).norm() < tolerance * gradient.norm()
+    exact = run(task, FedSUM(), "loop", dtype=torch.float64, rounds=3, **options).x
+    monkeypatch.setattr(client_step, "reorders_filters", lambda device: True)
+    x = run(deep_nets.task(deep_nets.resnet), FedSUM(), "streams", dtype=torch.float64, rounds=3, **options).x
+    assert (x - exact).norm() <= 1e-10 * exact.norm()
 
 
 @pytest.mark.parametrize("make", deep_nets.NETWORKS, ids=lambda make: make.__name__)

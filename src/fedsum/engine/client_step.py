@@ -1,9 +1,7 @@
 """One local step of one client, in place, over rows of a `FlatLayout`: forward, backward and update."""
 
-import logging
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..tasks import BaseTask, client_loss_of
+from .compilation import compiled, compiling
 from .flat_layout import FlatLayout
 from .local_step import local_step
 from .regularised import Regularised
@@ -65,10 +64,9 @@ class ClientStep:
     def compile(self) -> None:
         """Compiles the parts of the step. They are traced at the next call."""
         if not self.compiled:
-            with _without_warnings():
-                self._value = torch.compile(self._client_loss, dynamic=False, **COMPILER)
-                self._stacked = torch.compile(self._stacked_gradient, dynamic=False, **COMPILER)
-                self._update = torch.compile(self._updated, dynamic=False, **COMPILER)
+            self._value = compiled(self._client_loss, **COMPILER)
+            self._stacked = compiled(self._stacked_gradient, **COMPILER)
+            self._update = compiled(self._updated, **COMPILER)
             self.compiled = True
 
     def interpret(self) -> None:
@@ -88,14 +86,7 @@ class ClientStep:
     @contextmanager
     def running(self) -> Iterator[None]:
         """The context of all calls: without the compiler's and cuDNN's warnings, which users cannot act on."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            if self.compiled:
-                # The limits guard against endless recompilation; here code is compiled once per batch shape.
-                limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
-                stack.enter_context(limits)
-            if self._cuda or self.compiled:
-                stack.enter_context(_without_warnings())
+        with torch.no_grad(), compiling() if self._cuda or self.compiled else nullcontext():
             yield
 
     def _client_loss(self, model: Tensor, client: Tensor, batch: Tensor) -> Tensor:
@@ -103,7 +94,8 @@ class ClientStep:
         # One conversion of the whole row to bf16, where torch.autocast would have one per layer.
         row = model.to(self._loss.compute_dtype)
         value = self._loss.loss(self.layout.parameters(row), batch)
-        return value if self._loss.scale is None else value * self._loss.scale[client]
+        # Not `scale[client]`, which waits for the device if it is not compiled.
+        return value if self._loss.scale is None else value * torch.take(self._loss.scale, client)
 
     def _stacked_gradient(self, x: Tensor, client: Tensor, batch: Tensor) -> Tensor:
         """For a task with gradients of its own. It takes clients as a tensor, which may change between replays."""
@@ -119,12 +111,14 @@ class ClientStep:
         alive: Tensor,
         start: Tensor | None,
         correction: Tensor | None,
-        *scalars: Tensor,
+        step: Tensor,
+        pull: Tensor | None = None,
+        decay: Tensor | None = None,
     ) -> None:
         if self._extra is not None:
             g = self._extra.regularise(g, x)
         no_pull = x if start is None else start  # is not read without pull and decay
-        moved, added = local_step(x, total, g, no_pull, 0.0 if correction is None else correction, *scalars)
+        moved, added = local_step(x, total, g, no_pull, 0.0 if correction is None else correction, step, pull, decay)
         x.copy_(moved)
         total.copy_(torch.where(alive != 0, added, total))
 
@@ -132,16 +126,3 @@ class ClientStep:
 def reorders_filters(device: torch.device) -> bool:
     """Whether filters are in channels_last order, in which tensor cores read them. Exact float32 does not use them."""
     return CHANNELS_LAST and device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    logger = logging.getLogger("torch._dynamo")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
