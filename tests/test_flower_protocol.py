@@ -94,7 +94,17 @@ class Federation(RuleBasedStateMachine):
     """Orders and replies are messages that may arrive late, twice or never."""
 
     @initialize(
-        algorithm=st.sampled_from([FedSUM(), FedSUMB(), FedSUMCR(), FedSUMCR(printed_average=True), SCAFFOLD()]),
+        algorithm=st.sampled_from(
+            [
+                FedSUM(),
+                FedSUM(divide_by_seen=True),
+                FedSUMB(),
+                FedSUMCR(),
+                FedSUMCR(divide_by_seen=True),
+                FedSUMCR(printed_average=True),
+                SCAFFOLD(),
+            ]
+        ),
         on_loss=st.sampled_from(["reset", "table"]),
         quorum=st.integers(1, 3),
     )
