@@ -8,9 +8,7 @@ from ..participation import Ids
 from ..tasks import Partition, Task, load, vision
 
 
-def ordered_by_label(
-    name: str, clients: int, alpha: float, seed: int, *, order: Ids, groups: dict[str, Ids]
-) -> Task:
+def ordered_by_label(name: str, clients: int, alpha: float, seed: int, *, order: Ids, groups: dict[str, Ids]) -> Task:
     """An image task with a Dirichlet partition, whose parts are given to the clients by their mean label.
 
     Args:

@@ -82,9 +82,7 @@ def _task(name: str, clients: int, alpha: float, seed: int, availability: Schedu
     share = night_share(availability)
     night = share > 0.5
     groups = {"night": np.flatnonzero(night), "day": np.flatnonzero(~night)}
-    return ordered_by_label(
-        name, clients, alpha, seed, order=np.argsort(-share, kind="stable"), groups=groups
-    )
+    return ordered_by_label(name, clients, alpha, seed, order=np.argsort(-share, kind="stable"), groups=groups)
 
 
 def night_share(availability: Schedule) -> NDArray[np.float64]:
