@@ -89,7 +89,7 @@ def night_share(availability: Schedule) -> NDArray[np.float64]:
     """The share of each phone's available half hours that is at night; 0 for a phone that is never available.
 
     >>> night_share(Diurnal(4, peak=0.9, trough=0.1, period=48, zones=2)).round(1)
-    array([0.7, 0.7, 0.2, 0.2])
+    array([0.6, 0.6, 0.3, 0.2])
     """
     at_night, in_all = np.zeros((2, availability.n))
     for t in range(_ROUNDS):
