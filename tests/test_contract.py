@@ -101,6 +101,21 @@ ROWS = [
         "steps",
         invariant=lambda h: h.server["y"] - total(h.clients, "h"),
     ),
+    *(
+        Row(
+            algorithm,
+            twin,
+            (down, 1),
+            "steps",
+            invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+            scalars=scalars,
+        )
+        for algorithm, twin, down, scalars in (
+            (FedSUMB(divide_by_seen=True), literal_next.fedsum_b_seen, 1, 0),
+            (FedSUM(divide_by_seen=True), literal_next.fedsum_seen, 2, 0),
+            (FedSUMCR(divide_by_seen=True), literal_next.fedsum_cr_seen, 1, 1),
+        )
+    ),
     Row(FedAvg(), literal.fedavg, (1, 1), "rests", fedavg_if_full="any K"),
     Row(
         SCAFFOLD(),
@@ -112,6 +127,15 @@ ROWS = [
     Row(
         MIFA(),
         literal.mifa,
+        (1, 1),
+        "steps",
+        summable=False,
+        fedavg_if_full="any K",
+        invariant=lambda h: h.server["sum"] - total(h.memory, "G"),
+    ),
+    Row(
+        MIFA(divide_by_seen=True),
+        literal_next.mifa_seen,
         (1, 1),
         "steps",
         summable=False,

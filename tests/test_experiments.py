@@ -12,7 +12,7 @@ from sweeps import TASK, configured, measured, write_run
 
 from fedsum import InputError
 from fedsum.algorithms import ALGORITHMS
-from fedsum.experiments import EXPERIMENTS, availability, drawing, experiment
+from fedsum.experiments import EXPERIMENTS, availability, deadline, drawing, experiment, phones
 from fedsum.experiments.drawing import draw
 from fedsum.report import read_runs
 from fedsum.report.against_delay import delays, line, rank_correlation
@@ -33,6 +33,7 @@ def full(name):
         ("bias", 6),
         ("cases", 15),
         ("compression", 21),
+        ("deadline", 14),
         ("delays", 15),
         ("family", 81),
         ("grid", 12),
@@ -42,6 +43,8 @@ def full(name):
         ("methods", 96),
         ("methods-rates", 96),
         ("mistakes", 6),
+        ("phones", 24),
+        ("phones-rates", 36),
         ("probability", 15),
         ("resnet", 8),
         ("sensitivity", 32),
@@ -308,3 +311,53 @@ def test_rank_and_line():
     assert line(table) == pytest.approx((1.0, 2.0))
     assert line(table.assign(other=table["tau_avg"] / 2), "other") == pytest.approx((-1.0, 4.0))
     assert rank_correlation(table.assign(error=-table["error"])) == -1
+
+
+def mean_labels(task):
+    return np.array([task.targets[part].double().mean() for part in task.partition.parts])
+
+
+def test_slow_devices_have_the_high_labels():
+    run = expand(experiment("deadline", "small")[0], Path("there"))[0]
+    task, devices = run.spec.task.make(), run.spec.options.devices
+    seconds = devices.seconds(np.arange(task.n), run.spec.options.seed, steps=1, down_bytes=0, up_bytes=0)
+    by_speed = np.argsort(seconds)
+    assert (np.diff(mean_labels(task)[by_speed]) >= 0).all()
+    assert sorted(task.client_groups["slow"]) == sorted(by_speed[-6:])
+    assert sorted(np.concatenate(list(task.client_groups.values()))) == list(range(task.n))
+    full_run = full("deadline")[0].spec
+    assert vars(full_run.options.devices.seconds_per_step) == {"low": deadline.FASTEST, "high": deadline.SLOWEST}
+    assert deadline.SLOWEST == 10 * deadline.FASTEST
+
+
+def test_night_phones_have_the_low_labels():
+    task = phones.digits(clients=12)
+    share = phones.night_share(phones.generated(12).availability)
+    assert (np.diff(mean_labels(task)[np.argsort(-share, kind="stable")]) >= 0).all()
+    assert {name: ids.tolist() for name, ids in task.client_groups.items()} == {
+        "night": list(range(6)),
+        "day": list(range(6, 12)),
+    }
+
+
+def test_the_phones_need_their_trace(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDSUM_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"traces/phones\.csv"):
+        phones.recorded(512)
+    (tmp_path / "traces").mkdir()
+    rows = [f"{t},{phone}" for t in range(241) for phone in range(8) if (t % 48 < 16) == (phone % 4 < 2)]
+    (tmp_path / "traces/phones.csv").write_text("\n".join(["round,client", *rows]) + "\n")
+    assert phones.recorded(8, size=4).active(0, 241 + 3).tolist() == [0, 1, 4, 5]
+    assert phones.recorded(4, size=4).active(0, 3).tolist() == [0, 2]  # phones 0, 2, 4 and 6, at night 0 and 4
+    with pytest.raises(InputError, match="at most 8"):
+        phones.recorded(9)
+
+
+def test_groups_of_clients_are_reported(fedsum, tmp_path):
+    only = ("--rounds", 4, "--set", 'sweep."algorithm, enough"=[["FedAvg", 0.8]]')
+    assert fedsum("reproduce", "deadline", "--scale", "small", "--folder", "runs", *only)[0] == 0
+    (run,) = read_runs(tmp_path / "runs")
+    slow = deadline.digits().client_groups["slow"]
+    table = run.clients.set_index("client")
+    assert run.metrics["client_accuracy_slow"].iloc[-1] == pytest.approx(table.loc[slow, "accuracy"].mean())
+    assert (tmp_path / "runs/time.png").exists()

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
     server, clients, rows = None, {}, {}
     meter = DelayMeter(task.n)
     for t in range(rounds):
-        now = Round(t=t, N=task.n, K=K, eta_l=eta_l(t), eta_g=eta_g)
+        now = Round(t=t, N=task.n, K=K, eta_l=eta_l(t), eta_g=eta_g, seen=len(clients))
         server = server or algorithm.init_server(x0, now)
         active = schedule.active(seed, t)
         meter.update(active)
@@ -69,6 +70,7 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
                 total[name] = total.get(name, 0) + value
         if not len(active):
             total = sum_over_nobody(algorithm, server, x0, now)
+        now = replace(now, seen=len(clients))
         server = algorithm.merge(server, total, len(active), now)
         farewell = algorithm.farewell(server, now)
         for i in active.tolist():

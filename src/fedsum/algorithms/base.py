@@ -41,11 +41,22 @@ class Round:
     """local learning rate of this round"""
     eta_g: float
     """global learning rate"""
+    seen: int = 0
+    """clients that the server has merged: before this round in `downlink`, `plan`, `report` and `digest`; including
+    this round's clients in `merge` and `farewell`"""
 
     @property
     def stride(self) -> float:
         """eta_g * eta_l * K: the server's step size along a mean gradient."""
         return self.eta_g * self.eta_l * self.K
+
+    def divisor(self, by_seen: bool) -> int:
+        """N, or the number of clients seen so far (at least 1); the two are equal once every client was active.
+
+        >>> Round(t=0, N=10, K=5, eta_l=0.1, eta_g=2.0, seen=4).divisor(by_seen=True)
+        4
+        """
+        return max(1, self.seen) if by_seen else self.N
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """One round: gather -> downlink -> plan -> engine -> report -> unpack -> digest -> merge -> farewell -> scatter."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ def play_round(
     With several `ranks`, this rank trains its share of the clients.
     """
     ranks = ranks or Ranks()
+    merging = replace(now, seen=state.meter.seen_after(active))
+    now = replace(now, seen=state.meter.seen)
     m, active = len(active), ranks.share(active)
     clients, memory = state.clients, state.memory
     client, row, ids = clients.gather(active), memory.gather(active), torch.from_numpy(active)
@@ -48,9 +52,9 @@ def play_round(
     row = algorithm.identify(row, ids)
     contribution, row = algorithm.digest(row, uplink, now)
     total = ranks.sum({name: value.sum(0) for name, value in contribution.items()})
-    state.server = algorithm.merge(state.server, total, m, now)
-    farewell = algorithm.farewell(state.server, now)
-    client = algorithm.receive(client, farewell, now)
+    state.server = algorithm.merge(state.server, total, m, merging)
+    farewell = algorithm.farewell(state.server, merging)
+    client = algorithm.receive(client, farewell, merging)
     clients.scatter(active, client)
     memory.scatter(active, row)
     return (count(down) + count(farewell)) * m + _of_all_ranks(count(message, stacked=True), ranks)

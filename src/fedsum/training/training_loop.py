@@ -257,7 +257,7 @@ class _Loop:
         row, scores = self.evaluate_clients(x)
         counts = state.meter.counts
         state.served = served_table(task, scores, counts.copy())
-        return row | served_metrics(scores, counts)
+        return row | served_metrics(scores, counts, getattr(task, "client_groups", None))
 
 
 class _Clock:
