@@ -24,7 +24,8 @@ class FedSUMCR(Algorithm):
     client i's last active round. The two divisors are equal only for a constant eta_l. One vector down, one up.
 
     Args:
-      printed_average: use the paper's literal formula, with the current eta_l and t - a_i.
+      printed_average: use the paper's literal formula, with the current eta_l and t - a_i. Not for asynchronous
+        training, where t is the arrival of an update and x is older.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -79,3 +80,7 @@ class FedSUMCR(Algorithm):
         if not self.printed_average:
             merged["E"] = server["E"] + now.stride / now.N
         return merged
+
+    @property
+    def only_synchronous(self) -> str:
+        return "printed_average counts rounds up to the arrival of an update; use False" if self.printed_average else ""
