@@ -160,17 +160,17 @@ class FedSUMCR(FedSUM):
         super().__init__(P)
         self.past = []
         """(factor, y) of every server step"""
-        self.seen = [0] * P.N
-        """server steps done when the client's previous model was sent"""
+        self.seen = [None] * P.N
+        """server steps done when the client's previous model was sent; None: it had none"""
 
     def sent(self):
         return self.x.copy(), len(self.past)
 
     def work(self, i, message, t, staleness):
         x, done = message
-        between = self.past[self.seen[i] : done]
+        between = self.past[self.seen[i] or 0 : done]
         weights = [factor for factor, _ in between]
-        if self.seen[i] == 0:  # a client's first time: with the paper's round -1, in which x does not move
+        if self.seen[i] is None:  # a client's first time: with the paper's round -1, in which x does not move
             weights.append(self.P.eta_l(0))
         average = sum((factor * y for factor, y in between), self.P.zeros()) / sum(weights)
         self.seen[i] = done
