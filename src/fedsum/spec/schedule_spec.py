@@ -97,11 +97,11 @@ class ScheduleSpec:
             return cls(Sampled.__name__, {_AVAILABILITY: inner.dump(), **fields}, inner.n)
         if hasattr(schedule, "__dataclass_fields__"):
             registered_name = next((name for name, kind in NAMED_SCHEDULES.items() if kind is type(schedule)), None)
-            fields = object_fields(schedule, rounds)
+            own_fields = object_fields(schedule, rounds)
             if isinstance(schedule, Asynchronous):
-                fields[_DEVICES] = schedule.devices.dump()
-            n = int(fields.pop("n", schedule.n))
-            return cls(registered_name or import_path(type(schedule)), fields, n)
+                own_fields[_DEVICES] = schedule.devices.dump()
+            n = int(own_fields.pop("n", schedule.n))
+            return cls(registered_name or import_path(type(schedule)), own_fields, n)
         digest = hashlib.sha256()
         for t in range(rounds):
             add_to_digest(
