@@ -5,7 +5,7 @@ memories are summed again in each round, and counters of absent clients are upda
 """
 
 import numpy as np
-from literal import local_sgd
+from literal import fedavg, local_sgd
 
 
 def fedopt(P, beta1, second, tau):  # Reddi et al., Algorithm 2
@@ -357,4 +357,17 @@ def mifa_seen(P):
             memory[i] = (x - local_sgd(P, i, x, t)) / (P.eta_l(t) * P.K)
         if memory:
             x = x - P.eta_g * P.eta_l(t) * P.K * np.mean(list(memory.values()), axis=0)
+    return x
+
+
+def fedbuff(P):  # without staleness: tests/literal_async.py has the event queue
+    return fedavg(P)
+
+
+def fedasync(P, alpha=0.6):  # without staleness
+    x = P.x0.copy()
+    for t, S in enumerate(P.sets):
+        if len(S):
+            models = [local_sgd(P, i, x, t) for i in S]
+            x = np.mean([(1 - alpha) * x + alpha * x_i for x_i in models], axis=0)
     return x

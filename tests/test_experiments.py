@@ -28,6 +28,8 @@ def full(name):
     ("name", "runs"),
     [
         ("algorithms", 72),
+        ("async", 14),
+        ("async-rates", 30),
         ("availability", 96),
         ("between", 12),
         ("bias", 6),
@@ -59,7 +61,7 @@ def test_how_many_runs(name, runs):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 22
+    assert len(EXPERIMENTS) == 27
 
 
 def test_the_papers_setting():
@@ -78,6 +80,21 @@ def test_the_papers_setting():
     assert {run.table["rounds"] for run in full("grid")} == {500}
 
 
+def test_asynchronous_runs_take_the_same_simulated_time():
+    """The synchronous runs are those that wait for all clients, for as many rounds as fit into the time."""
+    for run in full("async"):
+        schedule = run.spec.schedule.make(100).during(steps=5, down_bytes=500_000, up_bytes=250_000)
+        end = schedule.time(0, run.spec.options.rounds - 1)
+        assert 480 < end < 600, run.name  # up to the first evaluation after 480 s
+    chosen, searched = (
+        {(run.spec.algorithm.label, run.spec.schedule.fields["buffer"]) for run in full(name)}
+        for name in ("async", "async-rates")
+    )
+    assert chosen - searched == {("FedSUM", 100)}
+    devices = {repr(run.spec.schedule.fields["devices"]) for name in ("async", "async-rates") for run in full(name)}
+    assert len(devices) == 1
+
+
 def test_runs_are_named_after_the_function_alone():
     names = [run.name for run in full("availability")]
     assert names[0] == "cifar10,cifar10,stationary,FedSUM,eta_0=0.05,task.seed=3,schedule.seed=3,seed=3"
@@ -94,8 +111,9 @@ def test_methods_has_the_algorithms_whose_rates_are_searched():
     chosen, searched = (full(name) for name in ("methods", "methods-rates"))
     labels = {run.spec.algorithm.label for run in chosen}
     assert labels == {run.spec.algorithm.label for run in searched}
-    wrapped = {"ServerOpt", "Compressed"}
-    assert labels == {cls.label for name, cls in ALGORITHMS.items() if name not in wrapped} | {"FedSUM + Adam"}
+    # FedBuff and FedAsync differ from FedAvg only in asynchronous training.
+    others = {"ServerOpt", "Compressed", "FedBuff", "FedAsync"}
+    assert labels == {cls.label for name, cls in ALGORITHMS.items() if name not in others} | {"FedSUM + Adam"}
     assert all(run.spec.options.per_client for run in chosen)
     names = [run.name for run in full("compression")][::3]
     assert names[:2] == ["FedSUM,seed=0", "FedSUM-top-1-,seed=0"]
@@ -111,7 +129,7 @@ def test_unknown_names():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("compression", "methods-rates") else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("async-rates", "compression", "methods-rates") else [])
         for name in EXPERIMENTS
         if name != "heterogeneity" and not name.startswith("sst2")
     ],

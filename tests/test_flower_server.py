@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from fedsum import (
     MIFA,
+    Asynchronous,
+    Devices,
     Explicit,
     FedAWE,
     FedSUM,
@@ -497,6 +499,12 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
 def test_wrong_settings_are_refused(config, message):
     with pytest.raises(InputError, match=message):
         Deployment.parse(config)
+
+
+def test_an_asynchronous_schedule_is_refused():
+    """In a deployment the clients' own speeds decide who replies in time."""
+    with pytest.raises(InputError, match="schedule = 'Asynchronous': a schedule of rounds"):
+        Deployment.parse(CONFIG).replaced(None, Asynchronous(N, Devices(), 1), None)
 
 
 def test_settings_make_schedules_and_rates(tmp_path):

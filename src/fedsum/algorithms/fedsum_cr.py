@@ -24,7 +24,8 @@ class FedSUMCR(Algorithm):
     client i's last active round. The two divisors are equal only for a constant eta_l. One vector down, one up.
 
     Args:
-      printed_average: use the paper's literal formula, with the current eta_l and t - a_i.
+      printed_average: use the paper's literal formula, with the current eta_l and t - a_i. Not for asynchronous
+        training, where t is the arrival of an update and x is older.
       divide_by_seen: divide by M, the number of clients seen so far, instead of N, as in `FedSUM`. z_i - x is then the
         sum of eta_g eta_l(p) K * y^(p)/M^(p), so (z_i - x) / (E - E_i) is N times the average of y/M. It is multiplied
         by M/N with the current M.
@@ -84,3 +85,7 @@ class FedSUMCR(Algorithm):
         if not self.printed_average:
             merged["E"] = server["E"] + now.stride / now.N
         return merged
+
+    @property
+    def only_synchronous(self) -> str:
+        return "printed_average counts rounds up to the arrival of an update; use False" if self.printed_average else ""

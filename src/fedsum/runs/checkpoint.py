@@ -15,13 +15,15 @@ from ..base.files import flush, written_whole
 from ..base.toml_values import Table
 from ..engine import FrozenBank, StateBank
 from ..participation import DelayMeter, Ids
-from ..training import RunState
+from ..training import Outstanding, RunState
 from . import tensorfile
 from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
 _FORMAT = "fedsum checkpoint 3"
 _ROWS_PER_CHUNK, _CHUNK_BYTES = 64, 2**28
+_OUTSTANDING = "outstanding."
+"""of the tensors that only an asynchronous run has"""
 
 
 class Snapshot:
@@ -39,6 +41,7 @@ class Snapshot:
         self._others = others
         # Copied, because an algorithm may change its tensors in place. The server state is small.
         self._server = {name: value.detach().to("cpu", copy=True) for name, value in state.server.items()}
+        self._outstanding = state.outstanding.state()
         self._meter = {name: torch.from_numpy(value) for name, value in state.meter.state().items()}
         self._rows = bytearray(json.dumps(state.rows).encode())
         self._metadata = {
@@ -71,6 +74,8 @@ class Snapshot:
             yield from _bank_entries(kind, bank, self._others)
         for name, value in self._meter.items():
             yield f"delays.{name}", Entry.of(value)
+        for name, value in self._outstanding.items():
+            yield _OUTSTANDING + name, Entry.of(value)
         yield "metrics", Entry.of(torch.frombuffer(self._rows, dtype=torch.uint8))
 
 
@@ -120,6 +125,9 @@ def load(
                 _load_bank(file, kind, bank, share)
             tensors = {name: file.get_tensor(f"delays.{name}").numpy() for name in state.meter.state()}
             state.meter = DelayMeter.restored(tensors)
+            names = [name for name in file.keys() if name.startswith(_OUTSTANDING)]  # noqa: SIM118  # not a dict
+            messages = {name.removeprefix(_OUTSTANDING): file.get_tensor(name) for name in names}
+            state.outstanding = Outstanding.restored(messages, state.server["x"].device)
             state.rows = json.loads(bytes(file.get_tensor("metrics").numpy()))
             clock, sent = json.loads(metadata["clock"]), json.loads(metadata["sent"])
             simulated = json.loads(metadata.get("simulated", "{}"))  # older checkpoints have none
