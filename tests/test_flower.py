@@ -71,6 +71,10 @@ def states_on_disk(net, folder):
     return server, memory, clients
 
 
+def test_every_algorithm_has_a_run():
+    assert {name.replace("-", "") for run in RUNS for name in run.values[0]} == ALGORITHMS.keys()
+
+
 @pytest.mark.parametrize(("names", "sets"), RUNS)
 def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
     rows = [f"{t},{i}" for t, clients in enumerate(sets) for i in clients]
