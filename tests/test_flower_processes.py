@@ -36,24 +36,22 @@ def test_a_false_first_uplink_and_a_silent_client(tmp_path):
 
     Row: a client is listed and never replies.
     """
-    deadline, rounds = 25, 10
+    rounds = 9
     with Net(tmp_path) as net:
         net.superlink()
         for i in range(3):
             net.supernode(i)
         net.faults((0, 2, "huge"), *((t, 1, "delay=3000") for t in range(1, rounds)))
         folder = tmp_path / "run"
-        trained(net, folder, rounds, 900, deadline=float(deadline))
+        trained(net, folder, rounds, 900, quorum=2, grace=15.0)
         rows, gaps = deployment_status(folder).clients, sums(net, folder)
     lines = log(folder)
     assert re.search(r"round 0: client 2's reply refused: its h has norm [\d.e+]+, the largest accepted is", lines)
     assert max(away for *_, away in gaps) <= 1e-6
-    silent = [t for t in range(rounds) if f"round {t}: client 1 did not reply within {deadline} s" in lines]
+    silent = [t for t in range(rounds) if f"round {t}: client 1 did not reply within 15 s of the quorum" in lines]
     assert silent == [1, 2, 4, 8]  # pauses of 0, 1, 3 and 7 rounds
-    assert (rows[1]["faults"], rows[1]["missed"]) == ({"silent": 4}, 1 + 3 + 1)
-    seconds = [float(s) for s in re.findall(r"([\d.]+) s; not asked after repeated faults: 1", lines)]
-    assert len(seconds) == 1 + 3 + 1
-    assert max(seconds) < deadline
+    assert (rows[1]["faults"], rows[1]["missed"]) == ({"silent": 4}, 1 + 3)
+    assert lines.count("; not asked after repeated faults: 1") == 1 + 3
 
 
 def test_a_disk_that_vanishes_and_returns(tmp_path):
