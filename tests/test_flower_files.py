@@ -1,6 +1,7 @@
 """Damaged, missing and changed files of a deployment, on both sides."""
 
 import errno
+import re
 import shutil
 import subprocess
 import sys
@@ -191,6 +192,7 @@ def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
     with pytest.raises(InputError, match=f"holds a run with {field}; use the same value, or another folder"):
         federation(tmp_path, FedSUM(), **changed)
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert re.search(f"refused to start: .*holds a run with {field}", log(tmp_path))  # where an operator looks
     ledger, _ = federation(tmp_path, FedSUM(), rounds=4, quorum=2, deadline=3.0, grace=1.0)
     assert ledger.state.t == 4
 
