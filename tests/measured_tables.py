@@ -92,7 +92,9 @@ def bank():
         "host, overlapped": "in host memory, prefetched",
         "host, waiting": "in host memory, fetched on demand",
     }
-    return table(["client states", "ms per round"], [(names[key], f"{ms:.1f}") for key, ms in read("bank-h200.json").items()])
+    return table(
+        ["client states", "ms per round"], [(names[key], f"{ms:.1f}") for key, ms in read("bank-h200.json").items()]
+    )
 
 
 def rounding():
