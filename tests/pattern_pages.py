@@ -143,7 +143,7 @@ ENTRIES = (
         "The clients that a file lists per round. Here the file is made; yours is a log.",
         "You have a record of a real federation ([traces](participation.md#traces)).",
         "Those of the record. With `repeat`, the record starts over after its last round.",
-        'schedule = {name = "Trace", path = "seen.csv", repeat = true}',
+        'task = {name = "digits", clients = 40}\nschedule = {name = "Trace", path = "seen.csv", repeat = true}',
     ),
     Entry(
         "Availability",
