@@ -177,8 +177,8 @@ def schedule_of(entry, folder):
 def overview(schedules):
     """One row per pattern: active clients, activity of the rarest client, delays, the lemma's bound."""
     rows = [
-        "| pattern | active clients per round: mean (least to most) | rarest client active in | tau_avg | tau_max "
-        "| bound on E[tau_max] |\n|---|---|---|---|---|---|\n"
+        "| pattern | active: mean (least to most) | rarest client | tau_avg | tau_max | bound |\n",
+        "|---|---|---|---|---|---|\n",
     ]
     for name, schedule in schedules.items():
         measured = measure(schedule, range(MEASURED), seed=SEED)
@@ -186,7 +186,7 @@ def overview(schedules):
         bound = f"{measured.tau_max_bound:.0f}" if measured.tau_max_bound is not None else "-"
         rows.append(
             f"| [{name}](#{name.lower()}) | {active.mean():.1f} ({active.min()} to {active.max()}) "
-            f"| {counts.min() / MEASURED:.1%} of rounds | {delays.avg:.1f} | {delays.max} | {bound} |\n"
+            f"| {counts.min() / MEASURED:.1%} | {delays.avg:.1f} | {delays.max} | {bound} |\n"
         )
     return "".join(rows)
 
@@ -206,9 +206,10 @@ def page(schedules):
         ),
         f"\n{links}\n\n",
         wrapped(
-            "tau_t is the longest any client has been away in round t, in rounds. tau_avg and tau_max are its mean and "
-            f"maximum, here over {MEASURED:,} rounds with seed {SEED}. The last column is the bound of a "
-            "[lemma](theory.md#theorem-1-and-the-delay-lemmas) of the paper, where one applies."
+            f"All numbers are measured over {MEASURED:,} rounds with seed {SEED}: the active clients per round, the "
+            "share of rounds in which the rarest client is active, and two delays. tau_t is the longest any client has "
+            "been away in round t, in rounds; tau_avg and tau_max are its mean and maximum. The last column bounds the "
+            "expected tau_max, where a [lemma](theory.md#theorem-1-and-the-delay-lemmas) of the paper applies."
         ),
         f"\n{overview(schedules)}\n",
         wrapped(
