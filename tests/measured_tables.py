@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
-PAGES = tuple(ROOT / "docs" / name for name in ("engines.md", "performance.md", "runs.md", "deploy/measurements.md"))
+PAGES = tuple(
+    ROOT / "docs" / name for name in ("engines.md", "performance.md", "runs.md", "theory.md", "deploy/measurements.md")
+)
 _NETWORKS = {"mnist": "MNIST CNN", "svhn": "SVHN CNN", "cifar10": "CIFAR-10 CNN"}
 _MARKED = re.compile(
     r"(?P<begin><!-- measured: (?P<name>[\w-]+) -->\n).*?(?P<end>\n<!-- end of (?P=name) -->)", re.DOTALL
@@ -167,6 +169,42 @@ def checkpoints():
     return table(["checkpoints", "written", "longest pause, s", "all pauses, s", "training, s"], rows)
 
 
+def rates():
+    heads = {
+        "best_of_grid": "best of a grid of eight rates",
+        "tune": "`fedsum tune`",
+        "delays": "`fedsum delays --task`",
+        "theorem_1": "Theorem 1",
+    }
+    rows = [
+        (row["algorithm"], *(f"{row[key]['test_accuracy']:.1%} ({row[key]['eta_l']:.2g})" for key in heads))
+        for row in read("rates.json")["rows"]
+    ]
+    return table(["algorithm", *heads.values()], rows)
+
+
+def stability():
+    measured = read("stability.json")
+    names = {"all": "full", **{f"{kind}, 20 of 100": kind for kind in ("uniform", "cyclic", "reshuffled")}}
+    patterns = list(dict.fromkeys(row["pattern"] for row in measured))
+    rows = []
+    for algorithm in dict.fromkeys(row["algorithm"] for row in measured):
+        of = {row["pattern"]: row for row in measured if row["algorithm"] == algorithm}
+        for label, limit, period in (
+            (algorithm, "limit", "period"),
+            (f"{algorithm}, predicted", "predicted", "predicted_period"),
+        ):
+            if any(row[limit] is not None for row in of.values()):
+                rows.append((label, *(_with_period(of[pattern], limit, period) for pattern in patterns)))
+    return table(["", *(names.get(pattern, pattern) for pattern in patterns)], rows)
+
+
+def _with_period(row, limit, period):
+    if row[limit] is None:
+        return ""
+    return f"{row[limit]:.3g}" + (f" ({row[period]:.2g})" if row[period] is not None else "")
+
+
 TABLES = {
     "bank": bank,
     "checkpoints": checkpoints,
@@ -176,9 +214,11 @@ TABLES = {
     "nodes": nodes,
     "overhead": overhead,
     "peers": peers,
+    "rates": rates,
     "rounding": rounding,
     "scale": scale,
     "seen": seen,
+    "stability": stability,
 }
 
 
