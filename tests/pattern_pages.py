@@ -198,7 +198,7 @@ def lowered(sentence):
 def page(schedules):
     links = " · ".join(f"[{entry.name}](#{entry.name.lower()})" for entry in ENTRIES)
     parts = [
-        "<!-- python tests/pattern_pages.py -->\n# Every participation pattern\n\n",
+        "# Every participation pattern\n\n<!-- python tests/pattern_pages.py -->\n\n",
         wrapped(
             "A pattern decides which clients are active in a round, and so how old the gradients are that a server "
             "remembers. This page shows every pattern of fedsum with the same number of clients, N = 40. "
