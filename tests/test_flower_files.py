@@ -24,7 +24,7 @@ def flip(path, position=-3):
 
 def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
     """Row: a client's state is deleted or damaged => a checksum finds the damage. The client replies *lost*, see
-    [Lost client states](#lost-client-states).
+    [Lost client states](protocol.md#lost-client-states).
     """
 
     def on_round(ledger, outcome):

@@ -11,7 +11,8 @@ from .. import theory
 from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
 from ..participation import SCHEDULES, Availability, Devices, Sampled, Trace, fit
-from ..spec import RunSpec, TaskSpec, read_settings
+from ..runs import expand
+from ..spec import TaskSpec, read_settings
 from ..tasks import Curvature, curvature
 from ..training import mean_steps, step_counts
 from .arguments import Cover, Offset
@@ -71,7 +72,9 @@ def delays(
     end_column: Annotated[str | None, typer.Option(help="Intervals: the column of ends.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="Estimate L of this task: a name such as digits, or a settings file (.toml)."),
+        typer.Option(
+            help="Estimate L of this task: a name such as digits, or a settings file (.toml), of a sweep its first run."
+        ),
     ] = None,
     local_steps: Annotated[int | None, typer.Option("--K", help="K, local steps, for the rates (10).")] = None,
     smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
@@ -174,7 +177,8 @@ def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int,
         L = 1.0 if smoothness is None else real("L", smoothness, above=0)
         return _LOCAL_STEPS, Curvature(L, L)
     if task.endswith(".toml"):
-        spec = RunSpec.parse({key: value for key, value in read_settings(Path(task)).items() if key != "sweep"})
+        # A sweep's first run: a file that sweeps over algorithms has no algorithm of its own.
+        spec = expand(read_settings(Path(task)), Path())[0].spec
         made = spec.task.make()
         K = round(mean_steps(step_counts(made, spec.options)))
         seed, batch_size = spec.options.seed, spec.options.batch_size
