@@ -157,6 +157,17 @@ ENTRIES = (
         "Those of the log.",
     ),
     Entry(
+        "Asynchronous",
+        "speeds = fedsum.LogUniform(0.1, 1.0)\n"
+        "schedule = fedsum.Asynchronous(40, fedsum.Devices(seconds_per_step=speeds), buffer=8)",
+        "A round is one server step, after the next `buffer` updates have arrived. Fast devices are active more often.",
+        "The server does not wait for slow devices ([asynchronous training](time.md#asynchronous-training)).",
+        "Those of the slowest device. They do not count how old the model was from which a client started.",
+        "[schedule]\n"
+        'name = "Asynchronous"\nbuffer = 8\n'
+        'devices = {seconds_per_step = {name = "LogUniform", low = 0.1, high = 1.0}}',
+    ),
+    Entry(
         "Explicit",
         "sets = [{t % 40, 7 * t % 40, t * t % 40} for t in range(200)]\n"
         "schedule = fedsum.Explicit(40, sets, repeat=True)",
