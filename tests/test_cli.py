@@ -61,6 +61,8 @@ def test_list_counts_from_messages(fedsum):
         "SCAFFOLDM": (2, 1),
         "AmplifiedFedAvg": (1, 1),
         "AmplifiedSCAFFOLD": (2, 2),
+        "FedBuff": (1, 1),
+        "FedAsync": (1, 1),
         "ServerOpt": (1, 1),
         "Compressed": (2, 1),
     }
@@ -189,7 +191,7 @@ def test_the_installed_command_runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "fedsum", "list", "--json"], capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout)) == 25
+    assert len(json.loads(done.stdout)) == 27
 
 
 def test_version_help_and_completion(fedsum):

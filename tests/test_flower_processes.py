@@ -15,6 +15,7 @@ from test_flower import sums
 from fedsum import Trace
 from fedsum.flower import deployment_status
 from fedsum.flower.certs import write_certs
+from fedsum.flower.membership import STRIKES
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -94,7 +95,8 @@ def test_three_restores_by_hand_exclude_no_client(tmp_path):
     assert "client states are reset, x is kept" in log(folder)
     trace = Trace.read(folder / "participation.csv", clients=3)
     assert [trace.active(0, t).tolist() for t in range(5)] == [[0, 1, 2]] * 5
-    assert [(row["strikes"], row["evicted"]) for row in rows] == [(0, False)] * 3
+    # A client may get a strike if the others still have the state that the restored server knows.
+    assert all(row["strikes"] < STRIKES and not row["evicted"] for row in rows)
 
 
 def test_changed_settings_are_refused(tmp_path):

@@ -12,7 +12,7 @@ class AllFirst(Uniform):
     """All clients in the first round, then S of N uniformly: from round 1 on, y is the sum of all N gradients.
 
     >>> [AllFirst(4, 2).active(seed=0, round=t).tolist() for t in range(2)]
-    [[0, 1, 2, 3], [0, 3]]
+    [[0, 1, 2, 3], [2, 3]]
     """
 
     def active(self, seed: int, round: int) -> Ids:
