@@ -21,7 +21,7 @@ from fedsum.report import measure
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, FOLDER = DOCS / "patterns.md", DOCS / "patterns"
 N, SHOWN, MEASURED, SEED = 40, 120, 2000, 0
-_INDEPENDENT_DELAYS = "An unlucky client waits several times the mean."
+_INDEPENDENT_DELAYS = "An unlucky client waits several times as long."
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,24 @@ ENTRIES = (
     Entry(
         "Uniform",
         "schedule = fedsum.Uniform(40, size=8)",
-        "`size` clients are drawn per round, without replacement. The paper's P1 and Case 1.",
+        "`size` clients are drawn per round, uniformly and without replacement. The paper calls it P1 and Case 1.",
         "The server draws from a pool that is always online.",
-        f"The mean absence is N/S rounds. {_INDEPENDENT_DELAYS}",
+        f"A client is active every N/`size` rounds on average. {_INDEPENDENT_DELAYS}",
         'schedule = {name = "Uniform", size = 8}',
     ),
     Entry(
         "Independent",
         "schedule = fedsum.Independent(40, p=0.2)",
-        "Each client is active with probability `p`, independently of other clients and rounds. The paper's P2 and "
-        "Case 2. `p` is a number, one number per client, or a function of the round.",
+        "Each client is active with probability `p`, independently of other clients and rounds. The paper calls it "
+        "P2 and Case 2. `p` is a number, one number per client, or a function of the round.",
         "Clients decide for themselves. The number of active clients varies, and a round can be empty.",
-        f"The mean absence is 1/p rounds. {_INDEPENDENT_DELAYS}",
+        f"A client is active every 1/p rounds on average. {_INDEPENDENT_DELAYS}",
         'schedule = {name = "Independent", p = 0.2}',
     ),
     Entry(
         "Sine",
         "schedule = fedsum.Sine(40, size=8)",
-        "Each client is active with probability size/n (0.3 sin(pi t/5) + 0.7) in round t. The paper's P3.",
+        "Each client is active with probability size/n (0.3 sin(pi t/5) + 0.7) in round t. The paper calls it P3.",
         "The number of active clients rises and falls every ten rounds.",
         "Somewhat longer than with `Independent`: on average 0.7 `size` clients are active.",
         'schedule = {name = "Sine", size = 8}',
@@ -65,16 +65,17 @@ ENTRIES = (
     Entry(
         "Cyclic",
         "schedule = fedsum.Cyclic(40, size=8)",
-        "Blocks of `size` clients take turns in a fixed order. The paper's Case 3.",
+        "Blocks of `size` clients take turns in a fixed order. The paper calls it Case 3.",
         "Clients in fixed shifts, or a server that goes through a list.",
-        "The smallest possible: each client returns after N/S rounds. FedSUM tolerates only "
-        "[a small step](theory.md#stability-limits-of-fedsum) here.",
+        "The smallest possible with `size` clients per round: each client returns after N/`size` rounds. FedSUM is "
+        "stable only with [a small step](theory.md#stability-limits-of-fedsum) here.",
         'schedule = {name = "Cyclic", size = 8}',
     ),
     Entry(
         "Reshuffled",
         "schedule = fedsum.Reshuffled(40, size=8)",
-        "Blocks of `size` clients in a new random order per epoch of N/S rounds. The paper's Case 4.",
+        "Blocks of `size` clients take turns. Each epoch of N/`size` rounds has a new random order. The paper calls it "
+        "Case 4.",
         "A server that goes through a shuffled list, as data loaders do.",
         "Less than two epochs: a client can be first in one epoch and last in the next.",
         'schedule = {name = "Reshuffled", size = 8}',
@@ -82,7 +83,8 @@ ENTRIES = (
     Entry(
         "Biased",
         "schedule = fedsum.Biased(40, group=4)",
-        "Groups of `group` clients with probabilities that fall from `start` by `drop` per group, to `floor` at least.",
+        "Each client is active with the probability of its group of `group` clients: `start` in the first group, "
+        "`drop` less in each following group, and never below `floor`.",
         "Some clients have a good connection and others a bad one. FedAvg is biased here.",
         "Long for the rare clients, short for the others.",
         'schedule = {name = "Biased", group = 4}',
@@ -92,7 +94,7 @@ ENTRIES = (
         "schedule = fedsum.Markov(40, on=0.9, off=0.975)",
         "An active client stays active with probability `on`, an absent one stays absent with probability `off`.",
         "Devices that are online for a while and then offline for a while.",
-        "Long: a mean absence lasts 1/(1 - off) rounds.",
+        "Long: an absence lasts 1/(1 - off) rounds on average.",
         'schedule = {name = "Markov", on = 0.9, off = 0.975}',
     ),
     Entry(
@@ -100,15 +102,15 @@ ENTRIES = (
         "schedule = fedsum.Periodic(40, groups=4, dwell=10, size=8)",
         "Groups of clients take turns of `dwell` rounds. In each round `size` clients of the group are drawn.",
         "Regions or time zones that are online one after the other.",
-        "At least the turns of the other groups, and longer for clients that were not drawn in their turn.",
+        "At least the turns of all other groups. A client that is not drawn in its group's turn waits longer.",
         'schedule = {name = "Periodic", groups = 4, dwell = 10, size = 8}',
     ),
     Entry(
         "Spaced",
         "schedule = fedsum.Spaced(40, size=8, separation=4)",
-        "As `Uniform`, but a client is not drawn again within `separation` - 1 rounds.",
-        "The server spares clients, as matrix mechanisms for differential privacy require.",
-        "Shorter than with `Uniform`, because clients that wait are drawn more often.",
+        "As `Uniform`, but an active client is not drawn in the next `separation` - 1 rounds.",
+        "The server limits how often a client takes part, as matrix mechanisms for differential privacy require.",
+        "Shorter than with `Uniform`, because the draw excludes the clients that were active last.",
         'schedule = {name = "Spaced", size = 8, separation = 4}',
     ),
     Entry(
@@ -117,17 +119,17 @@ ENTRIES = (
         "Each client is active with a probability that follows a cosine between `trough` and `peak`, with `period` "
         "rounds per day. `zones` time zones are spread evenly over the day.",
         "Phones that charge at night.",
-        "One to two days: a client that misses its peak waits for the next.",
+        "About one day, and up to two: a client that misses its peak waits for the next.",
         'schedule = {name = "Diurnal", peak = 0.4, trough = 0.02, period = 24, zones = 2}',
     ),
     Entry(
         "Sampled",
         "nights = fedsum.Diurnal(40, peak=0.7, trough=0.05, period=24)\n"
         'schedule = fedsum.Sampled(nights, size=8, order="oldest")',
-        "`size` of the clients that are available, chosen at random or by their last active round.",
+        "The server chooses `size` of the available clients, at random or by their last active round.",
         "The server chooses among devices that come and go ([details]"
         "(participation.md#choosing-among-the-available-clients)).",
-        'Short with order `"oldest"`, which asks the clients that have waited longest.',
+        'Short with order `"oldest"`, which chooses the clients that were active longest ago.',
         "[schedule]\n"
         'name = "Sampled"\nsize = 8\norder = "oldest"\n'
         'availability = {name = "Diurnal", peak = 0.7, trough = 0.05, period = 24}',
@@ -140,7 +142,7 @@ ENTRIES = (
         "        for client in fedsum.Markov(40, on=0.9, off=0.975).active(1, t):\n"
         '            file.write(f"{t},{client}\\n")\n'
         'schedule = fedsum.Trace.read("seen.csv", repeat=True)',
-        "The clients that a file lists per round. Here the file is made; yours is a log.",
+        "A file lists the active clients per round. The example writes such a file; use your own log instead.",
         "You have a record of a real federation ([traces](participation.md#traces)).",
         "Those of the record. With `repeat`, the record starts over after its last round.",
         'task = {name = "digits", clients = 40}\nschedule = {name = "Trace", path = "seen.csv", repeat = true}',
@@ -151,7 +153,8 @@ ENTRIES = (
         "starts = [24 * (k // 40) + k % 40 / 3 for k in range(360)]  # hours; one interval per client and day\n"
         "ends = [start + 5.5 for start in starts]\n"
         "schedule = fedsum.Availability.from_intervals(clients, starts, ends, n=40, round_length=1, repeat=True)",
-        "All clients that are available, from intervals of time. Here each client has five and a half hours per day.",
+        "In each round, all clients that are available for the whole round. The example has rounds of one hour, and "
+        "each client is available for five and a half hours per day.",
         "Your log says from when to when a device was available ([intervals]"
         "(participation.md#availability-intervals)).",
         "Those of the log.",
@@ -160,9 +163,10 @@ ENTRIES = (
         "Asynchronous",
         "speeds = fedsum.LogUniform(0.1, 1.0)\n"
         "schedule = fedsum.Asynchronous(40, fedsum.Devices(seconds_per_step=speeds), buffer=8)",
-        "A round is one server step, after the next `buffer` updates have arrived. Fast devices are active more often.",
+        "A round is one server step. The active clients are the next `buffer` clients whose updates arrive, so fast "
+        "devices are active more often.",
         "The server does not wait for slow devices ([asynchronous training](time.md#asynchronous-training)).",
-        "Those of the slowest device. They do not count how old the model was from which a client started.",
+        "Those of the slowest device. The age of the model that a client trained from is not part of them.",
         "[schedule]\n"
         'name = "Asynchronous"\nbuffer = 8\n'
         'devices = {seconds_per_step = {name = "LogUniform", low = 0.1, high = 1.0}}',
@@ -171,9 +175,9 @@ ENTRIES = (
         "Explicit",
         "sets = [{t % 40, 7 * t % 40, t * t % 40} for t in range(200)]\n"
         "schedule = fedsum.Explicit(40, sets, repeat=True)",
-        "Any sequence of sets.",
+        "A sequence of sets of client ids, one set per round.",
         "A pattern of your own, or a constructed example.",
-        "Those of your sets. A client in no set is never active, and tau_t grows without end.",
+        "Those of your sets. If a client is in no set, tau_t grows without bound.",
     ),
 )
 
@@ -211,21 +215,22 @@ def page(schedules):
     parts = [
         "# Every participation pattern\n\n<!-- python tests/pattern_pages.py -->\n\n",
         wrapped(
-            "A pattern decides which clients are active in a round, and so how old the gradients are that a server "
-            "remembers. This page shows every pattern of fedsum with the same number of clients, N = 40. "
-            "[Participation and delays](participation.md) has their options."
+            "A pattern decides which clients are active in each round. This page shows every pattern of fedsum with "
+            f"N = {N} clients: what it models, a picture, and how long clients stay away. "
+            "[Participation and delays](participation.md) lists the options of each pattern."
         ),
         f"\n{links}\n\n",
         wrapped(
-            f"All numbers are measured over {MEASURED:,} rounds with seed {SEED}: the active clients per round, the "
-            "share of rounds in which the rarest client is active, and two delays. tau_t is the longest any client has "
-            "been away in round t, in rounds; tau_avg and tau_max are its mean and maximum. The last column bounds the "
-            "expected tau_max, where a [lemma](theory.md#theorem-1-and-the-delay-lemmas) of the paper applies."
+            f"The table is measured over {MEASURED:,} rounds with seed {SEED}. The rarest client is the one with the "
+            "fewest active rounds; the column shows the share of rounds in which it is active. tau_t is the longest "
+            "any client has been away in round t, in rounds; tau_avg and tau_max are its mean and maximum. The last "
+            "column is the paper's bound on the expected tau_max, for patterns to which a "
+            "[lemma](theory.md#theorem-1-and-the-delay-lemmas) applies."
         ),
         f"\n{overview(schedules)}\n",
         wrapped(
-            f"In the pictures each row is a client and each column one of {SHOWN} rounds; blue: active. Below is "
-            "tau_t. `fedsum delays PATTERN` draws such a picture for your own numbers."
+            f"In each picture a row is a client and a column is one of the first {SHOWN} rounds. Blue means active. "
+            "The curve below is tau_t. `fedsum delays PATTERN` draws such a picture for your own numbers."
         ),
     ]
     for entry in ENTRIES:

@@ -184,8 +184,8 @@ def test_an_honest_client_back_after_55_rounds_is_merged(on_loss):
 @MODES
 @pytest.mark.parametrize("algorithm", [FedSUM(), SCAFFOLD(), MIFA(), FedAvg()], ids=repr)
 def test_a_first_uplink_of_1e9_is_not_merged(algorithm, on_loss):
-    """Row: a client sends a false uplink => refused if the h_i that it leads to is beyond the bound, from the first
-    round on. Within the bound it is merged, see [the bounds](threats.md#bounds-on-malicious-clients).
+    """Row: a client sends a false uplink => refused from the first round on, if the norm of the resulting h_i exceeds
+    the bound. Within the bound it is merged, see [the bounds](threats.md#bounds-on-malicious-clients).
     """
     if on_loss == "table" and algorithm == FedAvg():
         on_loss = "reset"

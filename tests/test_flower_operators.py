@@ -32,8 +32,8 @@ def gap(folder, ledger):
 
 @pytest.mark.parametrize("on_loss", ["reset", "table"])
 def test_a_client_is_evicted_and_readmitted(on_loss, tmp_path, monkeypatch, capsys):
-    """Row: the operator evicts a client => its contribution is subtracted if the server knows it, otherwise an
-    epoch begins. The server applies it between two rounds.
+    """Row: the operator evicts a client => its contribution is subtracted if the server knows it. Otherwise a new epoch
+    begins, in which all h_i start at 0. The server does this between two rounds.
     """
     gaps = []
 

@@ -35,7 +35,7 @@ def trained(net, folder, rounds, seconds=400, **config):
 def test_a_false_first_uplink_and_a_silent_client(tmp_path):
     """Row: a client sends a false uplink.
 
-    Row: a client is listed and never replies.
+    Row: a client is listed as online and never replies.
     """
     rounds = 9
     with Net(tmp_path) as net:

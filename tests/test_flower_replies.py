@@ -125,8 +125,8 @@ def test_client_text_is_escaped_and_cut():
 
 
 def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
-    """Row: a client offends again and again => three unreadable or refused replies, or lost states, in 50 attempts:
-    it is not asked until one of them is older. The log and `fedsum flower status` say so.
+    """Row: a client gets three strikes => three unreadable or refused replies, or lost states, in 50 attempts at a
+    round: it is not asked until one of them no longer counts. The log and `fedsum flower status` say so.
     """
     grid = link_grid(tmp_path)
     spoil, _ = SPOILED["an object that is not JSON"]
@@ -178,8 +178,8 @@ def test_an_upload_that_never_ends_costs_its_sender_the_round(tmp_path):
 
 
 def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
-    """Row: a client's clock is wrong => its replies are merged all the same, and the log warns once. With
-    authentication, Flower refuses a SuperNode whose clock is off by minutes.
+    """Row: a client's clock is wrong => its replies are merged, and the log warns once. With authentication, Flower
+    refuses a SuperNode whose clock is off by minutes.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     answered = grid.answered
@@ -204,9 +204,9 @@ def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
 
 
 def test_a_dead_client_costs_a_few_deadlines(tmp_path):
-    """Row: a client is listed and never replies => after k faults in a row it is not asked in 2^(k-1) - 1
-    attempts, 63 at most, unless the quorum needs it. `fedsum flower status` shows it. A restart of its SuperNode
-    ends the pause.
+    """Row: a client is listed as online and never replies => after k faults in a row it is not asked in the next
+    2^(k-1) - 1 attempts (at most 63), unless the quorum needs it. `fedsum flower status` shows it. A restart of its
+    SuperNode ends the pause.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 10 else None
@@ -219,7 +219,7 @@ def test_a_dead_client_costs_a_few_deadlines(tmp_path):
 
 
 def test_a_restart_of_the_supernode_ends_the_pause(tmp_path):
-    """Row: a client is listed and never replies."""
+    """Row: a client is listed as online and never replies."""
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.fails = lambda kind, t, client: "silent" if client == 1 and kind == "train.work" and t < 4 else None
 
@@ -233,7 +233,7 @@ def test_a_restart_of_the_supernode_ends_the_pause(tmp_path):
 
 
 def test_nobody_is_skipped_whom_the_quorum_needs():
-    """Row: a client is listed and never replies."""
+    """Row: a client is listed as online and never replies."""
     attendance = Attendance()
     for _ in range(20):
         attendance.fault(3, "silent")
@@ -246,8 +246,8 @@ def test_nobody_is_skipped_whom_the_quorum_needs():
 
 
 def test_a_scheduled_client_that_is_offline_costs_a_few_deadlines(tmp_path):
-    """Row: a scheduled client is offline => counts as a fault like a missing reply, so that it costs a few
-    deadlines and not one per round.
+    """Row: a scheduled client is offline => counts as a fault, like a missing reply. The client is then asked less
+    often, so it costs a few deadlines and not one per round.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM(), nodes=3)
     began = time.monotonic()
@@ -257,8 +257,8 @@ def test_a_scheduled_client_that_is_offline_costs_a_few_deadlines(tmp_path):
 
 
 def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
-    """Row: one client is slower than the others => after the quorum, the others have `grace` seconds, until the
-    deadline if it is 0.
+    """Row: one client is slower than the others => after the quorum has replied, the server waits `grace` seconds for
+    the other clients. If `grace` is 0, it waits until the deadline.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     first_poll = {}
@@ -281,8 +281,8 @@ def test_two_nodes_that_are_one_client_are_reported(tmp_path):
     """Row: two SuperNodes are the same client => the one that connected last gets the orders; the log warns. A
     SuperNode that died is listed beside its replacement for a minute.
 
-    Row: there is no `client-keys`, with or without authentication => SuperNodes name their client. The log warns at
-    every start.
+    Row: there is no `client-keys`, with or without authentication => each SuperNode says itself which client it is. The
+    log warns at every start.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.nodes |= {200: 1}
@@ -304,8 +304,8 @@ def test_a_key_is_for_one_client(tmp_path):
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_not_asked_all_the_time(tmp_path):
-    """Row: a SuperNode does not say which client it is => asked again after a deadline; it gets no orders until
-    then.
+    """Row: a SuperNode does not say which client it is => asked again after a deadline. It gets no orders until it
+    answers.
     """
     grid = LocalGrid(tmp_path / "clients", FedSUM())
     grid.fails = lambda kind, t, client: "error" if client == 2 and kind == "query.hello" else None

@@ -59,8 +59,8 @@ def foreign(tmp_path, monkeypatch):
 
 
 def test_reading_commands_never_import(foreign, monkeypatch, capsys):
-    """Row: a run folder or a packed file from elsewhere names code => `fedsum resume` asks before it imports the
-    code, or needs `--trust`. No other command imports it.
+    """Row: a run folder or a packed file of unknown origin names code to import => `fedsum resume` asks before it
+    imports the code, or needs `--trust`. No other command imports it.
     """
     for path in (foreign / "runs", foreign / "runs.parquet"):
         assert fedsum(monkeypatch, "show", path) == 0
@@ -76,7 +76,7 @@ def test_reading_commands_never_import(foreign, monkeypatch, capsys):
 
 
 def test_resume_asks_before_it_imports(foreign, monkeypatch, capsys):
-    """Row: a run folder or a packed file from elsewhere names code."""
+    """Row: a run folder or a packed file of unknown origin names code to import."""
     assert fedsum(monkeypatch, "resume", foreign / "runs") == 2
     assert "code that is not fedsum's; it was not imported. If you trust it, use --trust" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -91,7 +91,7 @@ def test_resume_asks_before_it_imports(foreign, monkeypatch, capsys):
 
 
 def test_trust_is_given_on_the_command_line(foreign, monkeypatch):
-    """Row: a run folder or a packed file from elsewhere names code."""
+    """Row: a run folder or a packed file of unknown origin names code to import."""
     assert fedsum(monkeypatch, "resume", foreign / "runs", "--trust", "--json") == 0
     assert (foreign / "executed").exists()
 
@@ -111,7 +111,7 @@ def test_other_names_need_trust(name):
 
 
 def test_resume_executes_no_function_of_python(tmp_path, monkeypatch, capsys):
-    """Row: a run folder or a packed file from elsewhere names code."""
+    """Row: a run folder or a packed file of unknown origin names code to import."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
     folder.mkdir()
@@ -125,7 +125,7 @@ def test_resume_executes_no_function_of_python(tmp_path, monkeypatch, capsys):
 
 
 def test_fedsums_own_names_need_no_trust(tmp_path, monkeypatch):
-    """Row: a run folder or a packed file from elsewhere names code."""
+    """Row: a run folder or a packed file of unknown origin names code to import."""
     (tmp_path / "run.toml").write_text(
         'rounds = 2\nlocal_steps = 1\neta_l = 0.01\ntask = {name = "quadratic", n = 4, d = 3}\n'
         'algorithm = "fedsum.experiments.mistakes:DividedByM"\nschedule = {name = "Uniform", size = 2}\n'

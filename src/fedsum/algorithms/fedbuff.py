@@ -14,10 +14,10 @@ class FedBuff(Algorithm):
         w_i = 1 / sqrt(1 + t - t_i);   x -= eta_g eta_l K * (1/m) sum_{S_t} w_i G_i
 
     S_t: the m clients whose updates fill the buffer of server step t. G_i: the mean of client i's K gradients. t_i: the
-    server steps that were done when client i was sent its model, so t - t_i is its staleness. The sum is divided by m,
-    not by the sum of the weights. For `fedsum.Asynchronous`; if all clients train from the current model, it is FedAvg.
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector and one
-    scalar (t_i) down, one vector up.
+    server step at which client i was sent its model. t - t_i is the staleness of its update. The sum is divided by m,
+    not by the sum of the weights. Use it with `fedsum.Asynchronous`. If all clients train from the current model, it is
+    FedAvg. Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
+    and one scalar (t_i) down, one vector up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -58,8 +58,10 @@ def delays(
         typer.Option(help="asynchronous: a file of devices (by default the slowest takes 10 times as long)."),
     ] = None,
     buffer: Annotated[int | None, typer.Option(help="asynchronous: updates per server step (10).")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="asynchronous: clients at work at a time (all).")] = None,
-    jitter: Annotated[float | None, typer.Option(help="asynchronous: spread of the time of one work (0).")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="asynchronous: clients that train at the same time (all).")
+    ] = None,
+    jitter: Annotated[float | None, typer.Option(help="asynchronous: spread of a random factor on times (0).")] = None,
     order: Annotated[
         str | None, typer.Option(help="Trace with --size: choose clients 'uniform' or 'oldest' first.")
     ] = None,

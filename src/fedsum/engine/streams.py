@@ -34,7 +34,7 @@ BRANCHES = 16
 _GRAPH_STEPS = 32
 """steps per graph at most; a larger graph takes long to capture"""
 _UNEQUAL_STEPS = 8
-"""steps per graph if clients have their own numbers of steps: up to 7 surplus steps are computed and discarded"""
+"""steps per graph at most, if clients have their own numbers of steps: the busiest client has up to 7 surplus steps"""
 
 
 class CaptureFailed(Exception):

@@ -21,7 +21,7 @@ _DISPATCH, _JITTER = 1, 2
 
 
 class Work(NamedTuple):
-    """One piece of a client's work: messages without size and one step, unless a run says otherwise."""
+    """The local work of a client: one step and messages of zero bytes, unless a run sets them."""
 
     steps: int | NDArray[np.int64] = 1
     down_bytes: int = 0
@@ -32,7 +32,7 @@ class ServerStep(NamedTuple):
     """One step of the server."""
 
     sent: Ids
-    """the clients that are sent work before the step"""
+    """the clients that are sent the model before the step"""
     active: Ids
     """the clients whose updates arrive"""
     time: float
@@ -41,23 +41,23 @@ class ServerStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Asynchronous:
-    """Asynchronous training: a client's update arrives when its device has finished, after later server steps or not.
+    """Asynchronous training: the server merges updates in the order in which they arrive and does not wait for others.
 
-    `concurrency` clients are at work at a time. A "round" is one server step: the server waits for the next `buffer`
+    `concurrency` clients train at the same time. A "round" is one server step: the server waits for the next `buffer`
     updates, merges them and sends the new model to as many clients. A client trains from the model that it was sent.
-    A piece of work takes the time of downlink, local steps and uplink on the client's device. If two updates arrive at
-    the same time, the older work is first, then the smaller id.
+    This takes the time of downlink, local steps and uplink on its device. If two updates arrive at the same time, the
+    client that was sent its model earlier is first, then the client with the smaller id.
 
-    The arrivals are a function of the seed. A server step depends on earlier ones, which are computed first, at a cost
-    of O(`buffer` log `concurrency`) per step.
+    The arrivals are a function of the seed. A server step depends on all earlier steps, which are computed first, at a
+    cost of O(`buffer` log `concurrency`) per step.
 
     Args:
       n: N, the number of clients.
       devices: the clients' devices.
       buffer: m, updates per server step.
-      concurrency: clients at work at a time; default: all. If fewer, the next clients are drawn uniformly from those
-        without work.
-      jitter: spread of the time of a piece of work: two thirds of the times are within a factor of exp(`jitter`).
+      concurrency: number of clients that train at the same time; default: all. If fewer, the next clients are drawn
+        uniformly from the idle clients.
+      jitter: standard deviation of the logarithm of a random factor on each client's time; its median is 1.
 
     >>> schedule = Asynchronous(3, Devices(seconds_per_step=[1, 2, 5]), buffer=1)
     >>> [schedule.active(seed=0, round=t).tolist() for t in range(6)]
@@ -90,9 +90,9 @@ class Asynchronous:
         set_fields(self, n=n, buffer=buffer, concurrency=concurrency, jitter=real("jitter", self.jitter, low=0))
 
     def during(self, *, steps: int | NDArray[np.int64], down_bytes: int, up_bytes: int) -> "Asynchronous":
-        """This schedule for a run in which a client takes so many steps and has messages of these sizes.
+        """This schedule for a run with these numbers of local steps and these sizes of messages.
 
-        simulate() calls it. On its own, as in `fedsum delays`, a schedule has one step and messages without size.
+        simulate() calls it. Without it, as in `fedsum delays`, a client takes one step and messages have zero bytes.
         """
         schedule = replace(self)
         set_fields(schedule, _work=Work(steps, down_bytes, up_bytes))
@@ -103,7 +103,7 @@ class Asynchronous:
         return self._step(seed, round).active.copy()
 
     def dispatch(self, seed: int, round: int) -> Ids:
-        """The clients that are sent the model before this step, and begin to work on it."""
+        """The clients that are sent the model before this step, and start to train."""
         return self._step(seed, round).sent.copy()
 
     def time(self, seed: int, round: int) -> float:

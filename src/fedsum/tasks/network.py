@@ -62,7 +62,13 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class ClientLoss:
-    """A task's loss as a function of separate parameters, for an engine with its own layout of the flat vector."""
+    """A task's loss as a function of separate parameters, for an engine with its own layout of the flat vector.
+
+    >>> import fedsum
+    >>> loss = client_loss_of(fedsum.tasks.vision("digits", clients=3))
+    >>> sum(shape.numel() for shape in loss.shapes) == len(fedsum.tasks.vision("digits", clients=3).init(0))
+    True
+    """
 
     shapes: tuple[torch.Size, ...]
     """of the trained parameters, in their order in x"""
@@ -77,7 +83,12 @@ class ClientLoss:
 
 
 def client_loss_of(task: object) -> ClientLoss | None:
-    """The loss of a task whose class defines `as_client_loss`; None for every other task."""
+    """The loss of a task whose class defines `as_client_loss`; None for every other task.
+
+    >>> import fedsum
+    >>> client_loss_of(fedsum.tasks.Quadratic.random(3, 2)) is None
+    True
+    """
     as_client_loss = getattr(type(task), "as_client_loss", None)
     loss: ClientLoss | None = None if as_client_loss is None else as_client_loss(task)
     return loss
