@@ -11,6 +11,7 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .local_model import LocalModel
 from .step_counts import StepCounts, steps_of
 
 
@@ -35,26 +36,47 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     return total.div_(K)
 
 
-def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: int, K: int, batch_size: int) -> Tensor:
-    """G of one client in round t. Every engine that trains clients one by one calls this."""
+def client_work(
+    task: BaseTask,
+    plan: LocalPlan,
+    client: int,
+    t: int,
+    *,
+    seed: int,
+    K: int,
+    batch_size: int,
+    local: LocalModel | None = None,
+) -> Tensor:
+    """G of one client in round t. Every engine that trains clients one by one calls this.
+
+    `local` is `LocalModel.of(task)`, for callers that keep it. G is then valid until the next call.
+    """
     batches = task.batches(seed, t, client, K, batch_size)
+    local = local or LocalModel.of(task)
     with keyed_noise(task, seed, t, client, plan.start.device):
-        return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+        if local is None:
+            return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+        local.start_client(seed, t, client)
+        if local.adds_up(plan):
+            return local.mean_gradient(plan, client, batches)
+        return mean_gradient(lambda x, batch: local.gradient(x, client, batch), plan, batches)
 
 
 class LoopEngine:
     """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
 
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
-        self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
+        self.task = task
+        self._options = {"seed": seed, "batch_size": batch_size, "local": LocalModel.of(task)}
+        self._K = K
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         with one_thread():
             for row, client in enumerate(clients.tolist()):
-                K, own = steps_of(self.K, client), own_plan(plan, row)
-                G[row] = client_work(self.task, own, client, t, seed=self.seed, K=K, batch_size=self.batch_size)
+                K = steps_of(self._K, client)
+                G[row] = client_work(self.task, own_plan(plan, row), client, t, K=K, **self._options)
         return G
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import LocalPlan
+from .local_model import LocalModel
 from .loop import client_work
 from .step_counts import steps_of
 
@@ -29,14 +30,15 @@ def main(descriptor: int) -> None:
     start, correction, *G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
+    task = settings["task"]
+    options = {"seed": settings["seed"], "batch_size": settings["batch_size"], "local": LocalModel.of(task)}
     connection.send(None)
     while True:
         client, t, scalars, corrected, index = jobs.get()
         try:
             plan = LocalPlan(start, correction=correction if corrected else None, **scalars)
-            options = {"seed": settings["seed"], "batch_size": settings["batch_size"]}
-            options["K"] = steps_of(settings["K"], client)
-            G[index].copy_(client_work(settings["task"], plan, client, t, **options))
+            K = steps_of(settings["K"], client)
+            G[index].copy_(client_work(task, plan, client, t, K=K, **options))
             connection.send(None)
         except Exception:
             connection.send(traceback.format_exc())
