@@ -8,6 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+Geometry = tuple[Any, ...]
+"""of a convolution: stride, padding, dilation, groups"""
+
 
 @cache
 def has_fast_products() -> bool:
@@ -44,13 +47,10 @@ class Linear(torch.autograd.Function):
 
 
 class Conv2d(torch.autograd.Function):
-    """F.conv2d with a bias. torch takes as long for the bias's gradient as for the weight's, if layout is channels_last.
-
-    `geometry`: stride, padding, dilation and groups.
-    """
+    """F.conv2d with a bias, whose gradient takes torch as long as the weight's if the layout is channels_last."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, weight: Tensor, bias: Tensor, geometry: tuple[Any, ...]) -> Tensor:
+    def forward(ctx: Any, images: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> Tensor:
         ctx.save_for_backward(images, weight)
         ctx.geometry = geometry
         return F.conv2d(images, weight, bias, *geometry)
@@ -58,63 +58,122 @@ class Conv2d(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        images, weight = ctx.saved_tensors
-        stride, padding, dilation, groups = ctx.geometry
         of_images, of_weight, of_bias, _ = ctx.needs_input_grad
-        of_images, of_weight, _ = torch.ops.aten.convolution_backward(
-            *(g, images, weight, None, stride, padding, dilation, False, [0, 0], groups),
-            [of_images, of_weight, False],
-        )
+        of_images, of_weight = _conv2d_gradients(g, *ctx.saved_tensors, ctx.geometry, [of_images, of_weight])
         return of_images, of_weight, _channel_sums(g) if of_bias else None, None
 
 
+def _conv2d_gradients(
+    g: Tensor, images: Tensor, weight: Tensor, geometry: Geometry, needed: list[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of a convolution's images and weight."""
+    stride, padding, dilation, groups = geometry
+    of_images, of_weight, _ = torch.ops.aten.convolution_backward(
+        *(g, images, weight, None, stride, padding, dilation, False, [0, 0], groups), [*needed, False]
+    )
+    return of_images, of_weight
+
+
 def _channel_sums(g: Tensor) -> Tensor:
-    last = g.permute(0, 2, 3, 1)
+    last = _channels_at_end(g)
     return last.reshape(-1, last.shape[-1]).sum(0) if last.is_contiguous() else g.sum((0, 2, 3))
 
 
-def pools_in_pairs(images: Tensor) -> bool:
-    """Whether `MaxPool2x2` takes these images: channels_last, of even size."""
-    height, width = images.shape[2:]
-    return height % 2 == width % 2 == 0 and images.permute(0, 2, 3, 1).is_contiguous()
+def _channels_at_end(images: Tensor) -> Tensor:
+    """Images [B, C, H, W] as [B, H, W, C]; contiguous if their layout is channels_last."""
+    return images.permute(0, 2, 3, 1)
+
+
+def is_channels_last(images: Tensor) -> bool:
+    return images.dim() == 4 and _channels_at_end(images).is_contiguous()
 
 
 class MaxPool2x2(torch.autograd.Function):
-    """F.max_pool2d(images, 2), as a maximum of pairs of rows, then of pairs of columns.
-
-    torch compares element by element and stores positions in 8 bytes. Of equal pixels the upper left one is chosen, as
-    in torch.
-    """
+    """F.max_pool2d(images, 2) of images of even size in channels_last layout."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
-        B, C, H, W = images.shape
-        upper, lower = images.permute(0, 2, 3, 1).view(B, H // 2, 2, W, C).unbind(2)
-        rows = torch.maximum(upper, lower)
-        left, right = rows.view(B, H // 2, W // 2, 2, C).unbind(3)
-        pooled = torch.maximum(left, right)
-        # Masks of 0.0 and 1.0: products with a boolean mask take three times as long.
-        ctx.save_for_backward(
-            torch.gt(lower, upper, out=torch.empty_like(rows)), torch.gt(right, left, out=torch.empty_like(pooled))
-        )
-        return pooled.permute(0, 3, 1, 2)
+        ctx.pool = _Pooling(images.clone(memory_format=torch.preserve_format))
+        return ctx.pool.pooled  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: Tensor) -> Tensor:
-        in_lower, in_right = ctx.saved_tensors
-        B, height, W, C = in_lower.shape
-        g = g.permute(0, 2, 3, 1).contiguous()
-        rows = g.new_empty(B, height, W // 2, 2, C)
-        _divide(g, in_right, *rows.unbind(3))
-        images = g.new_empty(B, height, 2, W, C)
-        _divide(rows.view(B, height, W, C), in_lower, *images.unbind(2))
-        return images.view(B, 2 * height, W, C).permute(0, 3, 1, 2)
+        return ctx.pool.gradient(g)  # type: ignore[no-any-return]
 
 
-def _divide(g: Tensor, in_second: Tensor, first: Tensor, second: Tensor) -> None:
-    """Writes g to `second` where the mask is 1, else to `first`, and 0 to the other."""
-    torch.mul(g, in_second, out=second)
+class ConvBlock(torch.autograd.Function):
+    """max_pool2d(relu(mask * conv2d(images)), 2), for feature maps of even size; the mask is optional.
+
+    The maximum is taken before the ReLU. Both orders give the same bits: ReLU is monotone, and where the maximum is not
+    positive, both gradients are 0. The feature map before pooling, the largest tensor of many networks, is allocated
+    once, and its gradient is written over it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, images: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, mask: Tensor | None
+    ) -> Tensor:
+        maps = F.conv2d(images, weight, bias, *geometry).contiguous(memory_format=torch.channels_last)
+        if mask is not None:
+            maps *= mask
+        ctx.pool, ctx.mask, ctx.geometry = _Pooling(maps), mask, geometry
+        ctx.save_for_backward(images, weight, outputs := ctx.pool.pooled.relu_())
+        return outputs  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        images, weight, outputs = ctx.saved_tensors
+        of_images, of_weight, of_bias, _, _ = ctx.needs_input_grad
+        g = g.contiguous(memory_format=torch.channels_last)
+        pooled = torch.ops.aten.threshold_backward(g, outputs, 0)
+        maps = ctx.pool.gradient(pooled)
+        if ctx.mask is not None:
+            maps *= ctx.mask
+        # Pooling only moves gradients, so that their sums are those of the pooled ones, which are a quarter as many.
+        bias_sums = _channel_sums(pooled if ctx.mask is None else maps) if of_bias else None
+        return *_conv2d_gradients(maps, images, weight, ctx.geometry, [of_images, of_weight]), bias_sums, None, None
+
+
+class _Pooling:
+    """The maximum of 2x2 pixels, as a maximum of pairs of rows, then of pairs of columns; overwrites the images.
+
+    torch compares one element at a time and stores positions in 8 bytes. Here the second of two elements is overwritten
+    by 1.0 if it is the maximum, else by 0.0. (Products with a boolean mask take three times as long.) Of equal pixels
+    the first one counts, as in torch.
+    """
+
+    def __init__(self, images: Tensor) -> None:
+        B, C, H, W = images.shape
+        self._images = _channels_at_end(images).view(B, H // 2, 2, W, C)
+        self._rows = images.new_empty(B, H // 2, W // 2, 2, C)
+        pooled = images.new_empty(B, H // 2, W // 2, C)
+        _maximum(*self._images.unbind(2), self._rows.view(B, H // 2, W, C))
+        _maximum(*self._rows.unbind(3), pooled)
+        self.pooled = pooled.permute(0, 3, 1, 2)
+        self._read = False
+
+    def gradient(self, g: Tensor) -> Tensor:
+        """The gradient of the images from the gradient of `pooled`; can be called once."""
+        if self._read:
+            raise RuntimeError("a max pooling was differentiated twice")
+        self._read = True
+        B, height, _, W, C = self._images.shape
+        _divide(_channels_at_end(g).contiguous(), *self._rows.unbind(3))
+        _divide(self._rows.view(B, height, W, C), *self._images.unbind(2))
+        return self._images.view(B, 2 * height, W, C).permute(0, 3, 1, 2)
+
+
+def _maximum(first: Tensor, second: Tensor, out: Tensor) -> None:
+    """Writes the maximum to `out`, and to `second` whether it is the maximum."""
+    torch.maximum(first, second, out=out)
+    torch.gt(second, first, out=second)
+
+
+def _divide(g: Tensor, first: Tensor, second: Tensor) -> None:
+    """Writes g to `second` where that is 1, else to `first`, and 0 to the other."""
+    torch.mul(g, second, out=second)
     torch.sub(g, second, out=first)
 
 

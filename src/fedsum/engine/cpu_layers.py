@@ -4,12 +4,13 @@ Only layers of exactly torch's classes are replaced, by subclasses: names, param
 to torch's own method for inputs that its fast method does not take.
 """
 
-from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import cpu_functions
+from .cpu_functions import is_channels_last
 from .dropout import KeyedMasks
 
 
@@ -23,30 +24,35 @@ class _Linear(nn.Linear):
 
 
 class _Conv2d(nn.Conv2d):
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.dilation, self.groups
+
     def forward(self, images: Tensor) -> Tensor:
         if images.dim() != 4:
             return super().forward(images)
-        geometry = (self.stride, self.padding, self.dilation, self.groups)
-        maps: Tensor = cpu_functions.Conv2d.apply(  # type: ignore[no-untyped-call]
-            images, self.weight, self.bias, geometry
-        )
-        return maps
+        arguments = (images, self.weight, self.bias, self.geometry)
+        return cpu_functions.Conv2d.apply(*arguments)  # type: ignore[no-untyped-call,no-any-return]
+
+    def map_shape(self, images: Tensor) -> tuple[int, ...]:
+        """The shape of the feature map, [B, C, H, W]."""
+        sizes = zip(images.shape[2:], self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
+        sides = ((side + 2 * p - d * (k - 1) - 1) // s + 1 for side, k, s, p, d in sizes)  # type: ignore[operator]
+        return len(images), self.out_channels, *sides
 
 
 class _MaxPool2x2(nn.MaxPool2d):
     def forward(self, images: Tensor) -> Tensor:
-        if images.dim() != 4 or not cpu_functions.pools_in_pairs(images):
+        if not is_channels_last(images) or any(side % 2 for side in images.shape[2:]):
             return super().forward(images)  # type: ignore[no-any-return]
-        pooled: Tensor = cpu_functions.MaxPool2x2.apply(images)  # type: ignore[no-untyped-call]
-        return pooled
+        return cpu_functions.MaxPool2x2.apply(images)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Flatten(nn.Flatten):
     def forward(self, images: Tensor) -> Tensor:
-        if images.dim() != 4 or not images.permute(0, 2, 3, 1).is_contiguous():
+        if not is_channels_last(images):
             return super().forward(images)
-        flat: Tensor = cpu_functions.Flatten.apply(images)  # type: ignore[no-untyped-call]
-        return flat
+        return cpu_functions.Flatten.apply(images)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Dropout(nn.Dropout):
@@ -56,19 +62,36 @@ class _Dropout(nn.Dropout):
         return values * self.masks.draw(values, self.p) if self.training else values
 
 
-class _PoolFirst(nn.Sequential):
-    """A Sequential that applies a max pooling before the ReLU that precedes it: a quarter of the values for the ReLU.
+class _Block:
+    """A convolution, perhaps a dropout, a ReLU and a max pooling that follow each other in a Sequential."""
 
-    The result is the same to the bit: ReLU is monotone, and where the maximum is not positive, both gradients are 0.
-    """
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self._layers = layers
+        self._conv: Any = layers[0]
+        self._dropout = layers[1] if len(layers) == 4 and layers[1].training else None
+
+    def __call__(self, images: Tensor) -> Tensor:
+        shape = self._conv.map_shape(images) if is_channels_last(images) else ()
+        if not shape or any(side % 2 for side in shape[2:]):
+            for layer in self._layers:
+                images = layer(images)
+            return images
+        mask = None
+        if isinstance(self._dropout, _Dropout):
+            like = torch.empty(shape, dtype=images.dtype, memory_format=torch.channels_last)
+            mask = self._dropout.masks.draw(like, self._dropout.p)
+        arguments = (images, self._conv.weight, self._conv.bias, self._conv.geometry, mask)
+        return cpu_functions.ConvBlock.apply(*arguments)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Blocks(nn.Sequential):
+    """A Sequential that computes blocks at once. Its layers stay, for a module that also calls them one by one."""
+
+    steps: tuple[Any, ...]
 
     def forward(self, values: Tensor) -> Tensor:
-        layers = list(self)
-        for i, (layer, following) in enumerate(pairwise(layers)):
-            if _commute(layer, following):
-                layers[i : i + 2] = following, layer
-        for layer in layers:
-            values = layer(values)
+        for step in self.steps:
+            values = step(values)
         return values
 
 
@@ -77,40 +100,54 @@ def with_fast_layers(module: nn.Module, masks: KeyedMasks) -> nn.Module:
     for layer in module.modules():
         if (fast := _fast_class(layer)) is not None:
             layer.__class__ = fast
-            if isinstance(layer, _Dropout):
-                layer.masks = masks
+        if isinstance(layer, _Dropout):
+            layer.masks = masks
+    for layer in module.modules():
+        if type(layer) is nn.Sequential:
+            layer.__class__ = _Blocks
+            layer.steps = tuple(_steps(list(layer)))  # type: ignore[assignment]
     return module
 
 
 def _fast_class(layer: nn.Module) -> type[nn.Module] | None:
     """The class that replaces the layer's; None if it stays."""
-    of = type(layer)
-    if of is nn.Linear and cpu_functions.has_fast_products():
+    if type(layer) is nn.Linear and cpu_functions.has_fast_products():
         return _Linear
-    if of is nn.Conv2d and layer.bias is not None and layer.padding_mode == "zeros" and layer.padding != "same":
-        return _Conv2d
-    if of is nn.MaxPool2d and _halves(layer):
+    if type(layer) is nn.Conv2d and layer.bias is not None and not isinstance(layer.padding, str):
+        return _Conv2d if layer.padding_mode == "zeros" else None
+    if type(layer) is nn.MaxPool2d and _halves(layer):
         return _MaxPool2x2
-    if of is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
+    if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
         return _Flatten
-    if of is nn.Dropout and KeyedMasks.supports(layer.p) and not layer.inplace:
+    if type(layer) is nn.Dropout and KeyedMasks.supports(layer.p) and not layer.inplace:
         return _Dropout
-    if of is nn.Sequential and any(_commute(*pair) for pair in pairwise(layer)):
-        return _PoolFirst
     return None
 
 
-def _halves(pool: nn.Module) -> bool:
+def _halves(pool: nn.MaxPool2d) -> bool:
     """Whether a max pooling halves both sides of an image."""
     sides = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
-    plain = [(side, side) if isinstance(side, int) else tuple(side) for side in sides]
-    return plain == [(2, 2), (2, 2), (0, 0), (1, 1)] and not (pool.return_indices or pool.ceil_mode)
+    pairs = [(side, side) if isinstance(side, int) else tuple(side) for side in sides]
+    return pairs == [(2, 2), (2, 2), (0, 0), (1, 1)] and not (pool.return_indices or pool.ceil_mode)
 
 
-def _commute(layer: nn.Module, following: nn.Module) -> bool:
-    """Whether the layers are a ReLU and a max pooling, neither of which has hooks."""
-    pools = isinstance(following, nn.MaxPool2d) and not following.return_indices
-    return type(layer) is nn.ReLU and pools and not (_has_hooks(layer) or _has_hooks(following))
+_BLOCKS = ((_Conv2d, nn.ReLU, _MaxPool2x2), (_Conv2d, _Dropout, nn.ReLU, _MaxPool2x2))
+
+
+def _steps(layers: list[nn.Module]) -> list[Any]:
+    """The layers of a Sequential, with blocks in place of the layers that form one."""
+    steps: list[Any] = []
+    while layers:
+        for kinds in _BLOCKS:
+            block = layers[: len(kinds)]
+            if tuple(map(type, block)) == kinds and not any(map(_has_hooks, block)):
+                steps.append(_Block(block))
+                break
+        else:
+            block = layers[:1]
+            steps += block
+        layers = layers[len(block) :]
+    return steps
 
 
 def _has_hooks(layer: nn.Module) -> bool:
