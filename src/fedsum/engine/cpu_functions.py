@@ -1,15 +1,27 @@
 """Operations with the same result as torch's, up to rounding, that take less time on a CPU core."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 Geometry = tuple[Any, ...]
 """of a convolution: stride, padding, dilation, groups"""
+
+
+def _once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuses second derivatives. torch's decorator of this name is silent in `backward(inputs=...)`."""
+
+    @wraps(backward)
+    def refusing(ctx: Any, g: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a fast layer was differentiated twice")
+        return backward(ctx, g)
+
+    return refusing
 
 
 @cache
@@ -34,7 +46,7 @@ class Linear(torch.autograd.Function):
         return _product(inputs, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         of_inputs, of_weight, of_bias = ctx.needs_input_grad
@@ -56,7 +68,7 @@ class Conv2d(torch.autograd.Function):
         return F.conv2d(images, weight, bias, *geometry)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         of_images, of_weight, of_bias, _ = ctx.needs_input_grad
         of_images, of_weight = _conv2d_gradients(g, *ctx.saved_tensors, ctx.geometry, [of_images, of_weight])
@@ -97,7 +109,7 @@ class MaxPool2x2(torch.autograd.Function):
         return ctx.pool.pooled  # type: ignore[no-any-return]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> Tensor:
         return ctx.pool.gradient(g)  # type: ignore[no-any-return]
 
@@ -122,7 +134,7 @@ class ConvBlock(torch.autograd.Function):
         return outputs  # type: ignore[no-any-return]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         images, weight, outputs = ctx.saved_tensors
         of_images, of_weight, of_bias, _, _ = ctx.needs_input_grad
@@ -137,20 +149,20 @@ class ConvBlock(torch.autograd.Function):
 
 
 class _Pooling:
-    """The maximum of 2x2 pixels, as a maximum of pairs of rows, then of pairs of columns; overwrites the images.
+    """The maximum of 2x2 pixels, as a maximum of pairs of columns, then of pairs of rows; overwrites the images.
 
     torch compares one element at a time and stores positions in 8 bytes. Here the second of two elements is overwritten
     by 1.0 if it is the maximum, else by 0.0. (Products with a boolean mask take three times as long.) Of equal pixels
-    the first one counts, as in torch.
+    the first one counts, as in torch. This is why columns come first.
     """
 
     def __init__(self, images: Tensor) -> None:
         B, C, H, W = images.shape
-        self._images = _channels_at_end(images).view(B, H // 2, 2, W, C)
-        self._rows = images.new_empty(B, H // 2, W // 2, 2, C)
+        self._images = _channels_at_end(images).view(B, H, W // 2, 2, C)
+        self._halved = images.new_empty(B, H // 2, 2, W // 2, C)
         pooled = images.new_empty(B, H // 2, W // 2, C)
-        _maximum(*self._images.unbind(2), self._rows.view(B, H // 2, W, C))
-        _maximum(*self._rows.unbind(3), pooled)
+        _maximum(*self._images.unbind(3), self._halved.view(B, H, W // 2, C))
+        _maximum(*self._halved.unbind(2), pooled)
         self.pooled = pooled.permute(0, 3, 1, 2)
         self._read = False
 
@@ -159,10 +171,10 @@ class _Pooling:
         if self._read:
             raise RuntimeError("a max pooling was differentiated twice")
         self._read = True
-        B, height, _, W, C = self._images.shape
-        _divide(_channels_at_end(g).contiguous(), *self._rows.unbind(3))
-        _divide(self._rows.view(B, height, W, C), *self._images.unbind(2))
-        return self._images.view(B, 2 * height, W, C).permute(0, 3, 1, 2)
+        B, H, width, _, C = self._images.shape
+        _divide(_channels_at_end(g).contiguous(), *self._halved.unbind(2))
+        _divide(self._halved.view(B, H, width, C), *self._images.unbind(3))
+        return self._images.view(B, H, 2 * width, C).permute(0, 3, 1, 2)
 
 
 def _maximum(first: Tensor, second: Tensor, out: Tensor) -> None:
@@ -186,6 +198,6 @@ class Flatten(torch.autograd.Function):
         return images.flatten(1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> Tensor:
         return g.reshape(ctx.shape).contiguous(memory_format=torch.channels_last)
