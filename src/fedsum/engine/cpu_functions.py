@@ -1,6 +1,6 @@
 """Operations with the same result as torch's, up to rounding, that take less time on a CPU core."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
 
@@ -28,7 +28,8 @@ def _once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 def has_fast_products() -> bool:
     """Whether oneDNN's matrix product is worth using: on AMD's cores with AVX-512, MKL uses half of their width."""
     known = hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return known and torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return known and wide and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def _product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -71,8 +72,9 @@ class Conv2d(torch.autograd.Function):
     @_once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         of_images, of_weight, of_bias, _ = ctx.needs_input_grad
-        of_images, of_weight = _conv2d_gradients(g, *ctx.saved_tensors, ctx.geometry, [of_images, of_weight])
-        return of_images, of_weight, _channel_sums(g) if of_bias else None, None
+        images, weight = ctx.saved_tensors
+        gradients = _conv2d_gradients(g, images, weight, ctx.geometry, [of_images, of_weight])
+        return *gradients, _channel_sums(g) if of_bias else None, None
 
 
 def _conv2d_gradients(
@@ -161,8 +163,8 @@ class _Pooling:
         self._images = _channels_at_end(images).view(B, H, W // 2, 2, C)
         self._halved = images.new_empty(B, H // 2, 2, W // 2, C)
         pooled = images.new_empty(B, H // 2, W // 2, C)
-        _maximum(*self._images.unbind(3), self._halved.view(B, H, W // 2, C))
-        _maximum(*self._halved.unbind(2), pooled)
+        _maximum(self._images.unbind(3), self._halved.view(B, H, W // 2, C))
+        _maximum(self._halved.unbind(2), pooled)
         self.pooled = pooled.permute(0, 3, 1, 2)
         self._read = False
 
@@ -172,19 +174,21 @@ class _Pooling:
             raise RuntimeError("a max pooling was differentiated twice")
         self._read = True
         B, H, width, _, C = self._images.shape
-        _divide(_channels_at_end(g).contiguous(), *self._halved.unbind(2))
-        _divide(self._halved.view(B, H, width, C), *self._images.unbind(3))
+        _divide(_channels_at_end(g).contiguous(), self._halved.unbind(2))
+        _divide(self._halved.view(B, H, width, C), self._images.unbind(3))
         return self._images.view(B, H, 2 * width, C).permute(0, 3, 1, 2)
 
 
-def _maximum(first: Tensor, second: Tensor, out: Tensor) -> None:
-    """Writes the maximum to `out`, and to `second` whether it is the maximum."""
+def _maximum(pair: Sequence[Tensor], out: Tensor) -> None:
+    """Writes the maximum to `out`, and to the second of the pair whether it is the maximum."""
+    first, second = pair
     torch.maximum(first, second, out=out)
     torch.gt(second, first, out=second)
 
 
-def _divide(g: Tensor, first: Tensor, second: Tensor) -> None:
-    """Writes g to `second` where that is 1, else to `first`, and 0 to the other."""
+def _divide(g: Tensor, pair: Sequence[Tensor]) -> None:
+    """Writes g to the second of the pair where that is 1, else to the first, and 0 to the other."""
+    first, second = pair
     torch.mul(g, second, out=second)
     torch.sub(g, second, out=first)
 
