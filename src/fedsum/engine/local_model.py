@@ -44,7 +44,7 @@ class LocalModel:
             try:
                 model = cls(network, network.training, regularised)
                 model.start_client(0, 0, 0)
-                model.gradient(task.init(0), 0, task.batches(0, 0, 0, 1, 2)[0])
+                model._backward(network.prepared(network.inputs[:2]), network.targets[:2], client=0)
             except Exception:
                 return None
         return model
@@ -77,10 +77,12 @@ class LocalModel:
         return self._total if self._regularised is None else self._regularised.regularise(self._total, x)
 
     def _add_gradient(self, client: int, batch: Tensor) -> None:
-        network = self._network
-        inputs, targets = network.samples(batch)
-        loss = network.loss(self._module(inputs), targets)
-        if network.scale is not None:
-            loss = loss * network.scale[client]
+        inputs, targets = self._network.samples(batch)
+        self._backward(inputs, targets, client)
+
+    def _backward(self, inputs: Tensor, targets: Tensor, client: int) -> None:
+        loss, scale = self._network.loss(self._module(inputs), targets), self._network.scale
+        if scale is not None:
+            loss = loss * scale[client]
         # Other tensors that need gradients, such as those of a loss with parameters, get none.
         torch.autograd.backward(loss, inputs=list(self._parameters.values()))
