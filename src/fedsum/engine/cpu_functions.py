@@ -108,7 +108,7 @@ class MaxPool2x2(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
         ctx.pool = _Pooling(images.clone(memory_format=torch.preserve_format))
-        return ctx.pool.pooled  # type: ignore[no-any-return]
+        return ctx.pool.pooled()  # type: ignore[no-any-return]
 
     @staticmethod
     @_once_differentiable
@@ -132,7 +132,7 @@ class ConvBlock(torch.autograd.Function):
         if mask is not None:
             maps *= mask
         ctx.pool, ctx.mask, ctx.geometry = _Pooling(maps), mask, geometry
-        ctx.save_for_backward(images, weight, outputs := ctx.pool.pooled.relu_())
+        ctx.save_for_backward(images, weight, outputs := ctx.pool.pooled().relu_())
         return outputs  # type: ignore[no-any-return]
 
     @staticmethod
@@ -162,11 +162,15 @@ class _Pooling:
         B, C, H, W = images.shape
         self._images = _channels_at_end(images).view(B, H, W // 2, 2, C)
         self._halved = images.new_empty(B, H // 2, 2, W // 2, C)
-        pooled = images.new_empty(B, H // 2, W // 2, C)
         _maximum(self._images.unbind(3), self._halved.view(B, H, W // 2, C))
-        _maximum(self._halved.unbind(2), pooled)
-        self.pooled = pooled.permute(0, 3, 1, 2)
         self._read = False
+
+    def pooled(self) -> Tensor:
+        """The maxima; can be called once. Not stored here: an output in a cycle of references is freed late."""
+        B, height, _, width, C = self._halved.shape
+        pooled = self._halved.new_empty(B, height, width, C)
+        _maximum(self._halved.unbind(2), pooled)
+        return pooled.permute(0, 3, 1, 2)
 
     def gradient(self, g: Tensor) -> Tensor:
         """The gradient of the images from the gradient of `pooled`; can be called once."""
