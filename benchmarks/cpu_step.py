@@ -43,7 +43,6 @@ def ways(name):
     task = Task(build(name), nn.functional.cross_entropy, [(inputs, targets)])
     plan, batches = fedsum.LocalPlan(task.init(0), recipe.lr), task.batches(0, 0, 0, recipe.steps, recipe.batch)
     net, local = build(name), LocalModel.of(task)
-    local.start_client(0, 0, 0)
 
     def plain():
         optimiser = torch.optim.SGD(net.parameters(), lr=recipe.lr)

@@ -31,7 +31,7 @@ def page(cls, head, row):
     cells = [cell.strip() for cell in row.split("|")[2:-1]]
     facts = [f"| {name} | {cell} |\n" for name, cell in zip(head, cells, strict=True) if name != "options"]
     sections = [
-        f"{_HEAD}# {cls.label}\n\n{wrapped(summary)}",
+        f"# {cls.label}\n\n{_HEAD}\n{wrapped(summary)}",
         "\n".join(shown(paragraph) for paragraph in body),
         options(cls, arguments),
         "## Facts\n\nSee [the table of all algorithms](../algorithms.md#facts).\n\n| | |\n|---|---|\n" + "".join(facts),

@@ -37,6 +37,8 @@ class Net:
         self.port = free_port()
         self.database = self.folder / "superlink.db" if database else None
         self.processes = {}
+        self.within = ()
+        """a command that starts the next processes, for example in a namespace"""
         self.environment = os.environ | {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "FLWR_HOME": str(self.folder / "flwr"),
@@ -63,7 +65,7 @@ class Net:
     def start(self, name, *command):
         with (self.folder / f"{name}.log").open("a") as log:
             self.processes[name] = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
+                [*self.within, str(BIN / command[0]), *command[1:]],
                 env=self.environment,
                 cwd=self.folder,
                 stdout=log,

@@ -1,4 +1,4 @@
-"""The table of faults in docs/flower.md, from the tests that cover its rows.
+"""The table of faults in docs/deploy/faults.md, from the tests that cover its rows.
 
 A test's docstring says which row it covers: `Row: FAULT => BEHAVIOUR`. If several tests cover one row, one of them says
 the behaviour, and the others say `Row: FAULT` alone. A row ends with its paragraph.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "flower.md"
+PAGE = ROOT / "docs" / "deploy" / "faults.md"
 SOURCES = (
     *sorted((ROOT / "tests").glob("test_flower*.py")),
     ROOT / "tests" / "test_trust.py",

@@ -1,4 +1,4 @@
-"""A run killed at random instants and resumed each time: `killed.py ALGORITHM FOLDER KILLS SEED`.
+"""A run killed at random instants and resumed each time: `killed.py ALGORITHM FOLDER KILLS SEED [asynchronous]`.
 
 Prints the round at which each process began. Processes are forked after torch is imported and before it has started
 threads, so that none of them has to import it again.
@@ -18,11 +18,14 @@ import fedsum
 ROUNDS = 400
 
 
-def settings() -> dict:
+def settings(asynchronous: bool) -> dict:
+    devices = fedsum.Devices(seconds_per_step=fedsum.LogUniform(1, 10))
     task = fedsum.tasks.vision("digits", clients=25, alpha=0.1)
     return {
         "task": task,
-        "schedule": fedsum.Markov(25, on=0.7, off=0.9),
+        "schedule": fedsum.Asynchronous(25, devices, 3, 12, jitter=0.2)
+        if asynchronous
+        else fedsum.Markov(25, on=0.7, off=0.9),
         "rounds": ROUNDS,
         "local_steps": 2,
         "eta_l": fedsum.InverseSqrt(0.05),
@@ -46,9 +49,9 @@ def live(algorithm: str, folder: str, settings: dict, told: int) -> None:
     fedsum.simulate(algorithm=chosen, folder=folder, on_round=on_round, **settings)
 
 
-def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
+def main(algorithm: str, folder: str, kills: int, seed: int, *, asynchronous: bool) -> None:
     torch.set_num_threads(1)
-    draw, chosen = random.Random(seed), settings()
+    draw, chosen = random.Random(seed), settings(asynchronous)
     while True:
         hear, tell = os.pipe()
         child = os.fork()
@@ -77,4 +80,4 @@ def main(algorithm: str, folder: str, kills: int, seed: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), asynchronous=len(sys.argv) > 5)

@@ -5,7 +5,7 @@ memories are summed again in each round, and counters of absent clients are upda
 """
 
 import numpy as np
-from literal import local_sgd
+from literal import fedavg, local_sgd
 
 
 def fedopt(P, beta1, second, tau):  # Reddi et al., Algorithm 2
@@ -297,4 +297,77 @@ def compressed_fedsum(P, C):  # FedSUM, whose clients and server both add what w
         for i in S:
             h[i] = h[i] + deltas[i]
         x = x - P.eta_g * eta * P.K / P.N * sum(h)
+    return x
+
+
+# The option `divide_by_seen`. M: the clients seen so far, counted by keeping them in a set.
+
+
+def fedsum_b_seen(P):
+    x, y, seen = P.x0.copy(), P.zeros(), set()
+    h = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        for i in S:
+            G = np.mean([P.g(i, x, t, k) for k in range(P.K)], axis=0)
+            y, h[i] = y + G - h[i], G
+        seen |= set(S)
+        x = x - P.eta_g * P.eta_l(t) * P.K * y / max(1, len(seen))
+    return x
+
+
+def fedsum_seen(P):
+    x, seen = P.x0.copy(), set()
+    h = [P.zeros() for _ in range(P.N)]
+    for t, S in enumerate(P.sets):
+        M, y = max(1, len(seen)), np.sum(h, axis=0)
+        for i in S:
+            others = y - h[i]
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) / M * (P.g(i, x_i, t, k) + others)
+            h[i] = M * (x - x_i) / (P.eta_l(t) * P.K) - others
+        seen |= set(S)
+        x = x - P.eta_g * P.eta_l(t) * P.K / max(1, len(seen)) * np.sum(h, axis=0)
+    return x
+
+
+def fedsum_cr_seen(P):  # the average of y/M over the rounds since a_i, from a list of all rounds
+    x, seen, means = P.x0.copy(), set(), []
+    h, a = [P.zeros() for _ in range(P.N)], [-1] * P.N
+    for t, S in enumerate(P.sets):
+        M = max(1, len(seen))
+        for i in S:
+            # Round -1 has round 0's rate, and x does not move in it.
+            past = [(P.eta_l(max(p, 0)), means[p] if p >= 0 else P.zeros()) for p in range(a[i], t)]
+            others = M * sum(rate * mean for rate, mean in past) / sum(rate for rate, _ in past) - h[i]
+            x_i = x.copy()
+            for k in range(P.K):
+                x_i = x_i - P.eta_l(t) / M * (P.g(i, x_i, t, k) + others)
+            h[i], a[i] = M * (x - x_i) / (P.eta_l(t) * P.K) - others, t
+        seen |= set(S)
+        means.append(np.sum(h, axis=0) / max(1, len(seen)))
+        x = x - P.eta_g * P.eta_l(t) * P.K * means[-1]
+    return x
+
+
+def mifa_seen(P):
+    x, memory = P.x0.copy(), {}
+    for t, S in enumerate(P.sets):
+        for i in S:
+            memory[i] = (x - local_sgd(P, i, x, t)) / (P.eta_l(t) * P.K)
+        if memory:
+            x = x - P.eta_g * P.eta_l(t) * P.K * np.mean(list(memory.values()), axis=0)
+    return x
+
+
+def fedbuff(P):  # without staleness: tests/literal_async.py has the event queue
+    return fedavg(P)
+
+
+def fedasync(P, alpha=0.6):  # without staleness
+    x = P.x0.copy()
+    for t, S in enumerate(P.sets):
+        if len(S):
+            models = [local_sgd(P, i, x, t) for i in S]
+            x = np.mean([(1 - alpha) * x + alpha * x_i for x_i in models], axis=0)
     return x

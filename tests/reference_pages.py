@@ -113,7 +113,7 @@ def settings_page():
     yield table(["algorithm", "field", "default", "what it is"], of_classes(ALGORITHMS))
     yield "## Schedule\n\n`n` is the number of clients of the task and need not be given in a file.\n\n"
     yield table(["schedule", "field", "default", "what it is"], of_classes(SCHEDULES))
-    yield "## Deployment\n\nAll settings of a [Flower app](../flower.md).\n\n"
+    yield "## Deployment\n\nAll settings of a [Flower app](../deploy/README.md).\n\n"
     yield table(
         ["setting", "default", "what it is"],
         [(f"`{row['name']}`", row["default"], row["doc"]) for row in fedsum.flower.setting_rows()],

@@ -24,10 +24,12 @@ from fedsum import (
     Explicit,
     FedAdagrad,
     FedAdam,
+    FedAsync,
     FedAU,
     FedAvg,
     FedAvgM,
     FedAWE,
+    FedBuff,
     FedCM,
     FedDyn,
     FedExP,
@@ -101,6 +103,21 @@ ROWS = [
         "steps",
         invariant=lambda h: h.server["y"] - total(h.clients, "h"),
     ),
+    *(
+        Row(
+            algorithm,
+            twin,
+            (down, 1),
+            "steps",
+            invariant=lambda h: h.server["y"] - total(h.clients, "h"),
+            scalars=scalars,
+        )
+        for algorithm, twin, down, scalars in (
+            (FedSUMB(divide_by_seen=True), literal_next.fedsum_b_seen, 1, 0),
+            (FedSUM(divide_by_seen=True), literal_next.fedsum_seen, 2, 0),
+            (FedSUMCR(divide_by_seen=True), literal_next.fedsum_cr_seen, 1, 1),
+        )
+    ),
     Row(FedAvg(), literal.fedavg, (1, 1), "rests", fedavg_if_full="any K"),
     Row(
         SCAFFOLD(),
@@ -112,6 +129,15 @@ ROWS = [
     Row(
         MIFA(),
         literal.mifa,
+        (1, 1),
+        "steps",
+        summable=False,
+        fedavg_if_full="any K",
+        invariant=lambda h: h.server["sum"] - total(h.memory, "G"),
+    ),
+    Row(
+        MIFA(divide_by_seen=True),
+        literal_next.mifa_seen,
         (1, 1),
         "steps",
         summable=False,
@@ -202,6 +228,8 @@ ROWS = [
         fedavg_if_full="no",
         clients=N,
     ),
+    Row(FedBuff(), literal_next.fedbuff, (1, 1), "rests", fedavg_if_full="any K", scalars=1),
+    Row(FedAsync(), literal_next.fedasync, (1, 1), "rests", fedavg_if_full="no", scalars=2, eta_g=1.0),
     Row(
         ServerOpt(FedSUM(), Adam(0.05)),
         literal_next.fedsum_adam,

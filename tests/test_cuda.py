@@ -1,5 +1,8 @@
 """The CUDA engine against the loop on the same device. CI has no GPU: run `pytest tests/test_cuda.py` on one."""
 
+import warnings
+
+import deep_nets
 import nets
 import pytest
 import torch
@@ -26,7 +29,7 @@ from fedsum import (
 )
 from fedsum.algorithms import ALGORITHMS
 from fedsum.algorithms.keyed_uniform import round_stream, stream_uniform
-from fedsum.engine import kernels
+from fedsum.engine import choose, client_step, kernels, streams
 from fedsum.engine.bank import blocks, state_bank
 from fedsum.engine.bank.offload import OffloadedBlock
 from fedsum.tasks import Quadratic
@@ -106,6 +109,136 @@ def test_our_kernels_count_clip_and_decay(extra, task, with_our_kernels):
     x = run(nets.task(), FedSUM(), "batched", precision="tf32", **options).x
     assert with_our_kernels()
     assert 1e-6 < (x - reference).norm() / reference.norm() < 2e-2
+
+
+@pytest.fixture(scope="module")
+def streamed():
+    """One task for all algorithms, so that its step is compiled once."""
+    return nets.task()
+
+
+@pytest.mark.parametrize("algorithm", [cls() for cls in ALGORITHMS.values()], ids=lambda a: a.name)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["64", "32"])
+def test_streams_agrees_with_the_loop(streamed, algorithm, dtype, tolerance):
+    loop, x = (run(streamed, algorithm, engine, dtype=dtype, schedule=FOUR).x for engine in ("loop", "streams"))
+    assert (x - loop).norm() <= tolerance * loop.norm()
+    assert (loop - streamed.init(1).to(loop)).norm() > 1e-2
+
+
+def test_streams_trains_cohorts_of_any_size(streamed, monkeypatch):
+    monkeypatch.setattr(streams, "BRANCHES", 3)
+    options = {"dtype": torch.float64, "schedule": Independent(nets.N, 0.4)}
+    task = nets.task(weights="samples")
+    loop, x = (run(task, FedSUMCR(), engine, **options).x for engine in ("loop", "streams"))
+    assert (x - loop).norm() <= 1e-10 * loop.norm()
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), FOCUS(), FedProx(mu=0.5)], ids=lambda a: a.name)
+@pytest.mark.parametrize("extra", [{}, {"clip_norm": 0.3, "weight_decay": 0.05}], ids=["plain", "regularised"])
+def test_streams_with_epochs_clipping_and_weight_decay(streamed, algorithm, extra):
+    options = {"rounds": 5, "local_steps": None, "local_epochs": 1, "batch_size": 4, "dtype": torch.float64}
+    loop, x = (run(streamed, algorithm, engine, schedule=FOUR, **options, **extra).x for engine in ("loop", "streams"))
+    assert (x - loop).norm() <= 1e-10 * loop.norm()
+
+
+def test_streams_computes_a_task_with_gradients_of_its_own():
+    task = Quadratic.random(nets.N, 6, seed=0)
+    loop, x = (run(task, FedSUM(), engine, dtype=torch.float64, schedule=FOUR).x for engine in ("loop", "streams"))
+    assert (x - loop).norm() <= 1e-10 * loop.norm()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_streams_deterministic_gives_the_same_bits_twice(dropout, precision):
+    task = nets.task(dropout=dropout)
+    options = {"deterministic": True, "schedule": FOUR, "precision": precision}
+    one, two = (run(task, FedSUM(), "streams", **options).x for _ in range(2))
+    assert torch.equal(one, two)
+    assert torch.equal(one, run(nets.task(dropout=dropout), FedSUM(), "streams", **options).x)
+    assert not torch.equal(one, run(task, FedSUM(), "streams", **(options | {"seed": 2})).x)
+
+
+def test_streams_masks_differ_by_client_and_round():
+    data = nets.images()
+    same = [(data.inputs[:1].expand(8, -1, -1, -1), data.targets[:1].expand(8))] * nets.N
+    task = fedsum.tasks.Task(lambda: nets.convolutional(0.5), torch.nn.functional.cross_entropy, same)
+    options = {"local_steps": 1, "eta_l": 1e-12, "batch_size": 8}
+    torch.cuda.manual_seed(9)
+    before = torch.cuda.get_rng_state()
+    first = run(task, FedSUM(), "streams", rounds=1, schedule=Explicit(nets.N, [[0, 1]]), **options)
+    second = run(task, FedSUM(), "streams", rounds=2, schedule=Explicit(nets.N, [[2], [0, 1]]), **options)
+    h = [first.clients[0]["h"], first.clients[1]["h"], second.clients[0]["h"]]
+    assert (h[0] - h[1]).abs().max() > 1e-3
+    assert (h[0] - h[2]).abs().max() > 1e-3
+    again = run(task, FedSUM(), "streams", rounds=1, schedule=Explicit(nets.N, [[0, 1]]), **options)
+    assert torch.equal(first.clients[0]["h"], again.clients[0]["h"])
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_streams_with_filters_in_channels_last_order(monkeypatch):
+    """Exactly in float64. In tf32 and bf16, for which the order is meant, one gradient; more steps would amplify it."""
+    task = deep_nets.task(deep_nets.resnet)
+    options = {"schedule": Uniform(deep_nets.N, 3), "eta_l": 0.01}
+    one_step = options | {"rounds": 1, "local_steps": 1}
+    gradient = run(task, FedSUM(), "loop", dtype=torch.float64, **one_step).server["y"].float()
+    for precision, tolerance in (("tf32", 0.05), ("bf16", 0.3)):
+        y = run(task, FedSUM(), "streams", precision=precision, **one_step).server["y"]
+        assert 0 < (y - gradient).norm() < tolerance * gradient.norm()
+    exact = run(task, FedSUM(), "loop", dtype=torch.float64, rounds=3, **options).x
+    monkeypatch.setattr(client_step, "reorders_filters", lambda device: True)
+    x = run(deep_nets.task(deep_nets.resnet), FedSUM(), "streams", dtype=torch.float64, rounds=3, **options).x
+    assert (x - exact).norm() <= 1e-10 * exact.norm()
+
+
+@pytest.mark.parametrize("make", deep_nets.NETWORKS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    ("precision", "stacked_up_to"),
+    [("tf32", 0), ("bf16", 0), ("tf32", choose.STACKED_UP_TO)],
+    ids=["large-tf32", "large-bf16", "small-tf32"],
+)
+def test_auto_trains(make, precision, stacked_up_to, monkeypatch):
+    """Without a word of advice: warnings are errors. `large`: as if the network had too many parameters to stack."""
+    if make in (deep_nets.bert, deep_nets.vit):
+        pytest.importorskip("transformers")
+    monkeypatch.setattr(choose, "STACKED_UP_TO", stacked_up_to)
+    options = {
+        "schedule": Uniform(deep_nets.N, 2),
+        "rounds": 10,
+        "eta_l": 0.02,
+        "eval_every": 10,
+        "precision": precision,
+    }
+    history = run(deep_nets.task(make), FedSUM(), "auto", **options)
+    assert history.rows[-1]["train_loss"] < history.rows[0]["train_loss"]
+
+
+def test_auto_falls_to_the_loop_for_a_network_that_reads_numbers_on_the_host():
+    task = deep_nets.task(deep_nets.Undecided)
+    options = {"schedule": Uniform(deep_nets.N, 2), "dtype": torch.float64}
+    loop = run(task, FedSUM(), "loop", **options).x
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        x = run(task, FedSUM(), "auto", **options).x
+    assert (x - loop).norm() <= 1e-10 * loop.norm()
+    assert [str(warning.message).split(":")[0] for warning in said] == ["streams"]
+    # The device and its generator work as before.
+    assert torch.rand(3, device="cuda").isfinite().all()
+    one, two = (run(nets.task(dropout=0.5), FedAvg(), "streams", schedule=FOUR).x for _ in range(2))
+    assert torch.equal(one, two)
+
+
+def test_streams_continues_a_resumed_run(streamed, tmp_path):
+    options = {"deterministic": True, "schedule": FOUR, "checkpoint_rounds": 3}
+
+    def stop(done):
+        if done.round == 13:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(streamed, FedSUMCR(), "streams", folder=tmp_path, on_round=stop, **options)
+    resumed = run(streamed, FedSUMCR(), "auto", folder=tmp_path, **options)
+    assert torch.equal(resumed.x, run(streamed, FedSUMCR(), "streams", **options).x)
+    assert (tmp_path / "log").read_text().count("engine: streams") == 2
 
 
 @pytest.mark.parametrize("compressor", [TopK(0.1), RandomK(0.1), Int8()], ids=repr)
@@ -246,14 +379,17 @@ def test_our_kernels_drop_by_the_key():
     assert one.rows[-1]["train_loss"] < one.rows[0]["train_loss"]
 
 
-@pytest.mark.parametrize("room", ["device", "host", "file"])
+@pytest.mark.parametrize("room", ["device", "host", "host, prefetched", "file"])
 @pytest.mark.parametrize("algorithm", [FedSUMCR(), MIFA(), FedAWE()], ids=lambda a: a.name)
 @pytest.mark.parametrize("largest", [2**30, 2000], ids=["one-block", "many-blocks"])
 def test_bank_lies_where_there_is_room_and_the_bits_are_the_same(room, algorithm, largest, task, monkeypatch):
     options = {"dtype": torch.float64, "rounds": 60, "schedule": Independent(nets.N, 0.3), "deterministic": True}
     expected = run(task, algorithm, "loop", **options)
     monkeypatch.setattr(state_bank, "_LARGEST", largest)
-    if room != "device":
+    if room == "host, prefetched":  # no room for blocks, but for the next cohort
+        monkeypatch.setattr(blocks, "_SHARE", 1e-12)
+        monkeypatch.setattr(blocks, "host_memory_free", lambda: 1e30)
+    elif room != "device":
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *device: (0, 0))
     if room == "file":
         monkeypatch.setattr(blocks, "host_memory_free", lambda: 0)

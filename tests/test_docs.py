@@ -67,6 +67,8 @@ def execute(block, fedsum):
     """Runs one block in the current folder; returns what it prints."""
     printed = io.StringIO()
     if block.language == "python":
+        if first := re.match(r"# (\S+\.py)\n", block.text):
+            Path(first[1]).write_text(block.text)
         with redirect_stdout(printed):
             exec(compile(block.text, "document", "exec"), {"__name__": "__main__"})
     elif block.language == "toml":

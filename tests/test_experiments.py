@@ -12,7 +12,7 @@ from sweeps import TASK, configured, measured, write_run
 
 from fedsum import InputError
 from fedsum.algorithms import ALGORITHMS
-from fedsum.experiments import EXPERIMENTS, availability, drawing, experiment
+from fedsum.experiments import EXPERIMENTS, availability, deadline, drawing, experiment, phones
 from fedsum.experiments.drawing import draw
 from fedsum.report import read_runs
 from fedsum.report.against_delay import delays, line, rank_correlation
@@ -28,11 +28,14 @@ def full(name):
     ("name", "runs"),
     [
         ("algorithms", 72),
+        ("async", 14),
+        ("async-rates", 30),
         ("availability", 96),
         ("between", 12),
         ("bias", 6),
         ("cases", 15),
         ("compression", 21),
+        ("deadline", 14),
         ("delays", 15),
         ("family", 81),
         ("grid", 12),
@@ -42,10 +45,15 @@ def full(name):
         ("methods", 96),
         ("methods-rates", 96),
         ("mistakes", 6),
+        ("phones", 24),
+        ("phones-rates", 36),
         ("probability", 15),
         ("resnet", 8),
         ("sensitivity", 32),
         ("sst2", 4),
+        ("sst2-cure", 6),
+        ("sst2-minilm", 8),
+        ("sst2-rates", 16),
     ],
 )
 def test_how_many_runs(name, runs):
@@ -53,7 +61,7 @@ def test_how_many_runs(name, runs):
 
 
 def test_they_are_all_counted_above():
-    assert len(EXPERIMENTS) == 19
+    assert len(EXPERIMENTS) == 27
 
 
 def test_the_papers_setting():
@@ -72,6 +80,21 @@ def test_the_papers_setting():
     assert {run.table["rounds"] for run in full("grid")} == {500}
 
 
+def test_asynchronous_runs_take_the_same_simulated_time():
+    """The synchronous runs are those that wait for all clients, for as many rounds as fit into the time."""
+    for run in full("async"):
+        schedule = run.spec.schedule.make(100).during(steps=5, down_bytes=500_000, up_bytes=250_000)
+        end = schedule.time(0, run.spec.options.rounds - 1)
+        assert 480 < end < 600, run.name  # up to the first evaluation after 480 s
+    chosen, searched = (
+        {(run.spec.algorithm.label, run.spec.schedule.fields["buffer"]) for run in full(name)}
+        for name in ("async", "async-rates")
+    )
+    assert chosen - searched == {("FedSUM", 100)}
+    devices = {repr(run.spec.schedule.fields["devices"]) for name in ("async", "async-rates") for run in full(name)}
+    assert len(devices) == 1
+
+
 def test_runs_are_named_after_the_function_alone():
     names = [run.name for run in full("availability")]
     assert names[0] == "cifar10,cifar10,stationary,FedSUM,eta_0=0.05,task.seed=3,schedule.seed=3,seed=3"
@@ -88,8 +111,9 @@ def test_methods_has_the_algorithms_whose_rates_are_searched():
     chosen, searched = (full(name) for name in ("methods", "methods-rates"))
     labels = {run.spec.algorithm.label for run in chosen}
     assert labels == {run.spec.algorithm.label for run in searched}
-    wrapped = {"ServerOpt", "Compressed"}
-    assert labels == {cls.label for name, cls in ALGORITHMS.items() if name not in wrapped} | {"FedSUM + Adam"}
+    # FedBuff and FedAsync differ from FedAvg only in asynchronous training.
+    others = {"ServerOpt", "Compressed", "FedBuff", "FedAsync"}
+    assert labels == {cls.label for name, cls in ALGORITHMS.items() if name not in others} | {"FedSUM + Adam"}
     assert all(run.spec.options.per_client for run in chosen)
     names = [run.name for run in full("compression")][::3]
     assert names[:2] == ["FedSUM,seed=0", "FedSUM-top-1-,seed=0"]
@@ -105,9 +129,9 @@ def test_unknown_names():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("compression", "methods-rates") else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("async-rates", "compression", "methods-rates") else [])
         for name in EXPERIMENTS
-        if name not in ("heterogeneity", "sst2")
+        if name != "heterogeneity" and not name.startswith("sst2")
     ],
 )
 def test_every_figure_at_small_scale(name, fedsum, tmp_path):
@@ -154,14 +178,16 @@ def test_the_papers_deep_networks():
 
 
 @pytest.mark.skipif(not sentences_at_hand("sst2"), reason="FEDSUM_DATA has no stanfordnlp/sst2")
-def test_sst2_at_small_scale(fedsum, tmp_path):
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("sst2")])
+def test_sst2_at_small_scale(name, fedsum, tmp_path):
     """With fewer rounds and samples: the small scale takes a minute."""
     shorter = ("--rounds", 4, "--set", "local_steps=5", "--set", "task.train_samples=500", "--set", "eval_last=0")
-    two = ("--set", 'sweep.algorithm=["FedSUM", "SCAFFOLD"]')
-    code, _, error = fedsum("reproduce", "sst2", "--scale", "small", "--folder", "runs", "--json", *shorter, *two)
+    two = () if name == "sst2-cure" else ("--set", 'sweep.algorithm=["FedSUM", "SCAFFOLD"]')
+    code, _, error = fedsum("reproduce", name, "--scale", "small", "--folder", "runs", "--json", *shorter, *two)
     assert code == 0, error
     runs = read_runs(tmp_path / "runs")
-    assert [run.state for run in runs] == ["finished"] * 2
+    assert runs
+    assert {run.state for run in runs} == {"finished"}
     assert all(run.metrics["train_loss"].nunique() > 1 for run in runs)
     assert (tmp_path / "runs/report.html").stat().st_size > 20_000
 
@@ -303,3 +329,53 @@ def test_rank_and_line():
     assert line(table) == pytest.approx((1.0, 2.0))
     assert line(table.assign(other=table["tau_avg"] / 2), "other") == pytest.approx((-1.0, 4.0))
     assert rank_correlation(table.assign(error=-table["error"])) == -1
+
+
+def mean_labels(task):
+    return np.array([task.targets[part].double().mean() for part in task.partition.parts])
+
+
+def test_slow_devices_have_the_high_labels():
+    run = expand(experiment("deadline", "small")[0], Path("there"))[0]
+    task, devices = run.spec.task.make(), run.spec.options.devices
+    seconds = devices.seconds(np.arange(task.n), run.spec.options.seed, steps=1, down_bytes=0, up_bytes=0)
+    by_speed = np.argsort(seconds)
+    assert (np.diff(mean_labels(task)[by_speed]) >= 0).all()
+    assert sorted(task.client_groups["slow"]) == sorted(by_speed[-6:])
+    assert sorted(np.concatenate(list(task.client_groups.values()))) == list(range(task.n))
+    full_run = full("deadline")[0].spec
+    assert vars(full_run.options.devices.seconds_per_step) == {"low": deadline.FASTEST, "high": deadline.SLOWEST}
+    assert deadline.SLOWEST == 10 * deadline.FASTEST
+
+
+def test_night_phones_have_the_low_labels():
+    task = phones.digits(clients=12)
+    share = phones.night_share(phones.generated(12).availability)
+    assert (np.diff(mean_labels(task)[np.argsort(-share, kind="stable")]) >= 0).all()
+    assert {name: ids.tolist() for name, ids in task.client_groups.items()} == {
+        "night": list(range(6)),
+        "day": list(range(6, 12)),
+    }
+
+
+def test_the_phones_need_their_trace(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDSUM_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"traces/phones\.csv"):
+        phones.recorded(512)
+    (tmp_path / "traces").mkdir()
+    rows = [f"{t},{phone}" for t in range(241) for phone in range(8) if (t % 48 < 16) == (phone % 4 < 2)]
+    (tmp_path / "traces/phones.csv").write_text("\n".join(["round,client", *rows]) + "\n")
+    assert phones.recorded(8, size=4).active(0, 241 + 3).tolist() == [0, 1, 4, 5]
+    assert phones.recorded(4, size=4).active(0, 3).tolist() == [0, 2]  # phones 0, 2, 4 and 6, at night 0 and 4
+    with pytest.raises(InputError, match="at most 8"):
+        phones.recorded(9)
+
+
+def test_groups_of_clients_are_reported(fedsum, tmp_path):
+    only = ("--rounds", 4, "--set", 'sweep."algorithm, enough"=[["FedAvg", 0.8]]')
+    assert fedsum("reproduce", "deadline", "--scale", "small", "--folder", "runs", *only)[0] == 0
+    (run,) = read_runs(tmp_path / "runs")
+    slow = deadline.digits().client_groups["slow"]
+    table = run.clients.set_index("client")
+    assert run.metrics["client_accuracy_slow"].iloc[-1] == pytest.approx(table.loc[slow, "accuracy"].mean())
+    assert (tmp_path / "runs/time.png").exists()

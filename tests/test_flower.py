@@ -71,6 +71,10 @@ def states_on_disk(net, folder):
     return server, memory, clients
 
 
+def test_every_algorithm_has_a_run():
+    assert {name.replace("-", "") for run in RUNS for name in run.values[0]} == ALGORITHMS.keys()
+
+
 @pytest.mark.parametrize(("names", "sets"), RUNS)
 def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
     rows = [f"{t},{i}" for t, clients in enumerate(sets) for i in clients]
@@ -86,9 +90,14 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
             "rounds": len(sets),
             "quorum": 2,
         }
-        folders = {name: net.run(folder=name, **{"algorithm.name": name}, **shared) for name in names}
-        for folder in folders.values():
-            net.finished(folder, 400)
+        folders = {}
+        for name in names:
+            folders[name] = net.run(folder=name, **{"algorithm.name": name}, **shared)
+            if (
+                len(folders) % 3 == 0 or name == names[-1]
+            ):  # Flower ends runs whose processes are late on a busy machine
+                for folder in folders.values():
+                    net.finished(folder, 400)
     task = Quadratic.random(2, 50, noise=0.5, spread=3.0, seed=1)
     for name, folder in folders.items():
         algorithm = ALGORITHMS[name.replace("-", "")]()

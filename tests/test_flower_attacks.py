@@ -185,7 +185,7 @@ def test_an_honest_client_back_after_55_rounds_is_merged(on_loss):
 @pytest.mark.parametrize("algorithm", [FedSUM(), SCAFFOLD(), MIFA(), FedAvg()], ids=repr)
 def test_a_first_uplink_of_1e9_is_not_merged(algorithm, on_loss):
     """Row: a client sends a false uplink => refused if the h_i that it leads to is beyond the bound, from the first
-    round on. Within the bound it is merged, see [the bounds](#bounds-on-malicious-clients).
+    round on. Within the bound it is merged, see [the bounds](threats.md#bounds-on-malicious-clients).
     """
     if on_loss == "table" and algorithm == FedAvg():
         on_loss = "reset"
@@ -214,7 +214,7 @@ def test_until_three_clients_are_measured_nothing_is_merged():
 @MODES
 @pytest.mark.parametrize("liars", [{0}, {0, 1, 2, 3}], ids=["one of ten", "four of ten"])
 def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
-    """The bound of docs/flower.md, for liars that know it and use it up; without it, x moves without end.
+    """The bound of docs/deploy/threats.md, for liars that know it and use it up; without it, x moves without end.
 
     Row: a client sends a false uplink.
     """
@@ -418,7 +418,7 @@ def drift(algorithm, rounds):
 @pytest.mark.parametrize("algorithm", [FedSUM(), FedSUMCR(), SCAFFOLD()], ids=repr)
 def test_float32_does_not_drift(algorithm):
     """Row: the training runs for 20,000 rounds in float32 => y stays the sum of all h_i to 1e-10, see
-    [Rounding](#rounding).
+    [Rounding](protocol.md#rounding).
     """
     assert drift(algorithm, 200) < 1e-12
 

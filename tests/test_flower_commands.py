@@ -104,6 +104,6 @@ def test_the_settings_of_a_deployment_are_in_the_documentation(monkeypatch, caps
     assert ("on-loss" in out, "[algorithm]" in out) == (True, True)
     assert fedsum(monkeypatch, "flower", "settings", "--markdown") == 0
     table = capsys.readouterr().out.strip()
-    assert table in (Path(__file__).parent.parent / "docs/flower.md").read_text()
+    assert table in (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
     assert fedsum(monkeypatch, "flower", "settings", "--json") == 0
     assert {row["name"] for row in json.loads(capsys.readouterr().out)} >= {"clients", "eta-l", "quorum", "deadline"}

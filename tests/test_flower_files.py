@@ -1,6 +1,7 @@
 """Damaged, missing and changed files of a deployment, on both sides."""
 
 import errno
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def flip(path, position=-3):
 
 def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
     """Row: a client's state is deleted or damaged => a checksum finds the damage. The client replies *lost*, see
-    [Lost client states](#lost-client-states).
+    [Lost client states](protocol.md#lost-client-states).
     """
 
     def on_round(ledger, outcome):
@@ -191,6 +192,7 @@ def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
     with pytest.raises(InputError, match=f"holds a run with {field}; use the same value, or another folder"):
         federation(tmp_path, FedSUM(), **changed)
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert re.search(f"refused to start: .*holds a run with {field}", log(tmp_path))  # where an operator looks
     ledger, _ = federation(tmp_path, FedSUM(), rounds=4, quorum=2, deadline=3.0, grace=1.0)
     assert ledger.state.t == 4
 

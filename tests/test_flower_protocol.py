@@ -20,6 +20,7 @@ from problems import Shifted, decaying, noisy, third_empty
 
 from fedsum import (
     FOCUS,
+    MIFA,
     SCAFFOLD,
     SCAFFOLDM,
     Adam,
@@ -94,7 +95,17 @@ class Federation(RuleBasedStateMachine):
     """Orders and replies are messages that may arrive late, twice or never."""
 
     @initialize(
-        algorithm=st.sampled_from([FedSUM(), FedSUMB(), FedSUMCR(), FedSUMCR(printed_average=True), SCAFFOLD()]),
+        algorithm=st.sampled_from(
+            [
+                FedSUM(),
+                FedSUM(divide_by_seen=True),
+                FedSUMB(),
+                FedSUMCR(),
+                FedSUMCR(divide_by_seen=True),
+                FedSUMCR(printed_average=True),
+                SCAFFOLD(),
+            ]
+        ),
         on_loss=st.sampled_from(["reset", "table"]),
         quorum=st.integers(1, 3),
     )
@@ -270,6 +281,7 @@ class Direct:
 
 
 OPTIONS = [FedAWE(clip=0.5), KnownFedAvg(p=np.linspace(0.2, 0.8, 7)), ServerOpt(FedSUM(), Adam(0.01))]
+OPTIONS += [kind(divide_by_seen=True) for kind in (FedSUM, FedSUMB, FedSUMCR, MIFA)]
 OPTIONS += [Compressed(FOCUS(), RandomK(0.5)), Compressed(FedSUMCR(), Int8(), beta=0.5)]
 
 
@@ -396,6 +408,24 @@ def test_with_a_table_only_the_loser_begins_anew(tmp_path):
     assert net.round(range(N)).merged == (0, 1, 2, 3)
     c = sum(net.disks[i].read().pending.state["c"] for i in range(N)) / N
     torch.testing.assert_close(net.ledger.state.server["c"], c, rtol=0, atol=1e-12)
+
+
+def test_the_clients_seen_are_those_in_the_sums(tmp_path):
+    """A client that lost its state stays in the sums, an evicted one does not, a new epoch has seen none."""
+    net = Direct(tmp_path / "table", FedSUM(divide_by_seen=True), on_loss="table")
+    seen = lambda: net.ledger.order(0).terms.now.seen  # noqa: E731
+    assert seen() == 0
+    net.round([0, 1])
+    assert seen() == 2
+    net.round([1, 2])
+    assert seen() == 3
+    net.disks[1].wipe()
+    net.round([1, 2])
+    assert seen() == 3
+    net.ledger.evict(1)
+    assert seen() == 2
+    net.ledger.begin_epoch()
+    assert seen() == 0
 
 
 @pytest.mark.parametrize("algorithm", [SCAFFOLDM(), ServerOpt(FedSUM(), Adam(0.01))], ids=lambda a: a.label)

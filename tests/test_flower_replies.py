@@ -319,7 +319,9 @@ def test_a_deadline_that_the_link_cannot_meet_is_refused(tmp_path):
     """
     with pytest.raises(InputError, match=r"deadline = 2.0: too short: 6.4e-05 MB down and 3.2e-05 MB up take 10 s at"):
         federation(tmp_path, FedSUM(), deadline=2.0, link_speed=9.6e-6)
-    assert "deadline = 2.0: too short" in log(tmp_path)  # where an operator looks, because Flower keeps the exception
+    assert "refused to start: deadline = 2.0: too short" in log(
+        tmp_path
+    )  # where an operator looks, because Flower keeps the exception
     federation(tmp_path, FedSUM(), rounds=1, deadline=2.0, link_speed=1.0)
     lines = log(tmp_path)
     assert "per round and client 6.4e-05 MB down, 3.2e-05 MB up: the deadline needs more than 4.8e-05 MB/s" in lines

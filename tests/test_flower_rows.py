@@ -1,4 +1,4 @@
-"""The table of faults in docs/flower.md is that of the tests."""
+"""The table of faults in docs/deploy/faults.md is that of the tests."""
 
 from flower_rows import PAGE, page_with_table, rows
 

@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from fedsum import (
     MIFA,
+    Asynchronous,
+    Devices,
     Explicit,
     FedAWE,
     FedSUM,
@@ -499,6 +501,12 @@ def test_wrong_settings_are_refused(config, message):
         Deployment.parse(config)
 
 
+def test_an_asynchronous_schedule_is_refused():
+    """In a deployment the clients' own speeds decide who replies in time."""
+    with pytest.raises(InputError, match="schedule = 'Asynchronous': a schedule of rounds"):
+        Deployment.parse(CONFIG).replaced(None, Asynchronous(N, Devices(), 1), None)
+
+
 def test_settings_make_schedules_and_rates(tmp_path):
     rate = {"eta-l.name": "InverseSqrt", "eta-l.eta-0": 0.05, "eta-l.over": 10.0, "schedule.path": ""}
     config = {key: value for key, value in CONFIG.items() if key != "eta-l"} | rate
@@ -548,6 +556,7 @@ def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
     with pytest.raises(InputError, match=r"the run in .* has "):
         app(grid, Context(1, 1, {}, RecordDict(), config | changed))
     assert Run.read(tmp_path / "run").config == before  # a refused call changes nothing
+    assert "refused to start: " in log(tmp_path)
     longer = {
         "rounds": 8,
         "deadline": 30.0,
@@ -560,6 +569,15 @@ def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
     after = Run.read(tmp_path / "run")
     assert (after.round, after.config["rounds"], after.config["schedule"]["name"]) == (8, 8, "Cyclic")
     assert after.config["environment"] == before["environment"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").touch()
+    config = CONFIG | {"folder": str(tmp_path / "run"), "algorithm.name": "FedSUM"}
+    with pytest.raises(InputError, match="an empty folder or a run's folder; it has thesis"):
+        server_app(lambda n: TASK)(LocalGrid(tmp_path, FedSUM()), Context(1, 1, {}, RecordDict(), config))
+    assert not (tmp_path / "run" / "log").exists()
 
 
 def test_the_template_names_every_setting():

@@ -161,3 +161,47 @@ def test_known_mistakes_in_public_scaffold_code_would_be_seen(mistaken):
     original = literal.scaffold(literal.Problem(noisy(), sets, K, RATES["decaying"], 0.8, seed=2))
     assert np.abs(final(SCAFFOLD(), schedule).numpy() - original).max() < 1e-9
     assert np.abs(final(mistaken(), schedule).numpy() - original).max() > 1e-6
+
+
+# The option `divide_by_seen`.
+
+SEEN = [FedSUM, FedSUMB, FedSUMCR, MIFA]
+
+
+@pytest.mark.parametrize("kind", SEEN)
+def test_with_everyone_seen_dividing_by_the_seen_is_the_papers_algorithm(kind):
+    """Function by function, bit for bit: plan and merge from the same states."""
+    x, h, y, G = torch.randn(4, 3, dtype=torch.float64)
+    paper, option = kind(), kind(divide_by_seen=True)
+
+    def steps(algorithm, seen):
+        now = Round(t=5, N=7, K=3, eta_l=0.1, eta_g=0.8, seen=seen)
+        server = algorithm.init_server(x, now) | {"sum" if kind is MIFA else "y": y}
+        client = algorithm.init_client(x + 1) | ({} if kind is MIFA else {"h": h})
+        down = algorithm.downlink(server, now)
+        plan = algorithm.plan(client, down, now)
+        uplink, _ = algorithm.report(client, down, plan, G, now)
+        contribution, _ = algorithm.digest(algorithm.init_row(x), uplink, now)
+        merged = algorithm.merge(server, contribution, 1, now)
+        return [plan.correction, torch.tensor(plan.step), *merged.values()]
+
+    for ours, theirs in zip(steps(option, 7), steps(paper, 7), strict=True):
+        assert (ours is theirs is None) or torch.equal(ours, theirs)
+    assert not torch.equal(steps(option, 3)[2], steps(paper, 3)[2])  # the x of a server that saw 3 of 7
+
+
+@pytest.mark.parametrize("kind", [FedSUM, FedSUMCR, MIFA])
+def test_dividing_by_the_seen_makes_the_first_round_fedavgs(kind):
+    first = Explicit(N, [[], [1, 4, 5]])
+    ours = final(kind(divide_by_seen=True), first, rounds=2)
+    assert (ours - final(FedAvg(), first, rounds=2)).abs().max() < 1e-12
+    assert (final(kind(), first, rounds=2) - ours).abs().max() > 1e-3
+
+
+def test_resumed_runs_have_counted_the_clients_seen(tmp_path):
+    options = {"eta_l": 0.05, "local_steps": 2, "dtype": torch.float64, "seed": 2}
+    algorithm, schedule = FedSUM(divide_by_seen=True), schedules()["biased"]
+    whole = simulate(noisy(), algorithm, schedule, rounds=9, **options)
+    simulate(noisy(), algorithm, schedule, rounds=4, folder=tmp_path / "run", **options)
+    longer = simulate(noisy(), algorithm, schedule, rounds=9, folder=tmp_path / "run", extend=True, **options)
+    assert torch.equal(whole.x, longer.x)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import fedsum
 from fedsum.engine import cpu_functions, cpu_layers
-from fedsum.engine.dropout import KeyedMasks
+from fedsum.engine.dropout import dropout_mask
 from fedsum.engine.local_model import LocalModel
 from fedsum.engine.loop import ClientWork, LoopEngine, mean_gradient
 from fedsum.engine.regularised import Regularised
@@ -132,7 +132,7 @@ def test_client_weights_scale_the_gradient():
 
 def test_layers_are_replaced():
     """If they were not, every comparison with torch's layers would pass."""
-    module = cpu_layers.with_fast_layers(models.mnist_cnn(), KeyedMasks())
+    module = cpu_layers.with_fast_layers(models.mnist_cnn())
     kinds = [type(layer).__name__ for layer in module]
     linear = "_Linear" if cpu_functions.has_fast_products() else "Linear"
     assert kinds == [
@@ -140,7 +140,7 @@ def test_layers_are_replaced():
         *("_Flatten", linear, "ReLU", "_Dropout", linear),
     ]
     assert [type(step).__name__ for step in module.steps[:3]] == ["_Block", "_Block", "_Flatten"]
-    assert type(cpu_layers.with_fast_layers(nn.Sequential(nn.Dropout(1.0)), KeyedMasks())[0]) is nn.Dropout
+    assert type(cpu_layers.with_fast_layers(nn.Sequential(nn.Dropout(1.0)))[0]) is nn.Dropout
 
 
 @pytest.mark.parametrize("correction", [False, True])
@@ -158,14 +158,14 @@ def test_local_steps_are_the_references(correction, pull, decay, clip):
 
 
 class OfMasks(nn.Module):
-    """Dropout as torch's layers would compute it, with the masks of `KeyedMasks`."""
+    """Dropout as torch's layers would compute it, with the masks of the fast layers."""
 
-    def __init__(self, masks, p):
+    def __init__(self, p):
         super().__init__()
-        self.masks, self.p = masks, p
+        self.p = p
 
     def forward(self, x):
-        return x * self.masks.draw(x, self.p)
+        return x * dropout_mask(x, self.p)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -174,22 +174,20 @@ def test_dropout_in_a_block_is_the_product_with_its_mask(channels_last):
         block = [conv(3, 8), dropout(0.2), nn.ReLU(), nn.MaxPool2d(2)]
         return nn.Sequential(*block, nn.Flatten(), nn.Linear(128, 5), nn.ReLU(), dropout(0.5), nn.Linear(5, 3))
 
-    masks = KeyedMasks()
-    masks.start(SEED, ROUND, CLIENT)
-    fast, plain = task_of(lambda: make(nn.Dropout)), task_of(lambda: make(lambda p: OfMasks(masks, p)))
+    fast, plain = task_of(lambda: make(nn.Dropout)), task_of(lambda: make(OfMasks))
     fast._use_channels_last = plain._use_channels_last = channels_last
     x, batch = fast.init(SEED), fast.batches(SEED, ROUND, CLIENT, 1, 16)[0]
     local = LocalModel.of(fast)
-    local.start_client(SEED, ROUND, CLIENT)
-    masks.start(SEED, ROUND, CLIENT)
-    torch.testing.assert_close(local.gradient(x, CLIENT, batch), plain.gradient(x, CLIENT, batch), rtol=0, atol=1e-13)
+    torch.manual_seed(SEED)
+    g = local.gradient(x, CLIENT, batch)
+    torch.manual_seed(SEED)
+    torch.testing.assert_close(g, plain.gradient(x, CLIENT, batch), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("p", [0.01, 0.2, 0.5, 0.99])
 def test_masks_drop_their_share_and_keep_the_mean(p):
-    masks = KeyedMasks()
-    masks.start(SEED, ROUND, CLIENT)
-    mask = masks.draw(torch.empty(10, 10, 100, 101).contiguous(memory_format=torch.channels_last), p)
+    torch.manual_seed(SEED)
+    mask = dropout_mask(torch.empty(10, 10, 100, 101).contiguous(memory_format=torch.channels_last), p)
     count, deviation = mask.numel(), (p * (1 - p) / mask.numel()) ** 0.5
     assert abs((mask == 0).double().mean() - p) < 5 * deviation + 2**-16
     assert abs(mask.double().mean() - 1) < 5 * deviation / (1 - p)
@@ -202,16 +200,21 @@ def test_masks_drop_their_share_and_keep_the_mean(p):
 
 
 def test_masks_are_keyed_and_drawn_anew():
-    def drawn(*key):
-        masks = KeyedMasks()
-        masks.start(*key)
-        return [masks.draw(torch.empty(50), 0.5) for _ in range(2)]
+    task = Task(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 2)), F.cross_entropy, [constant_data()] * 3)
+    plan = fedsum.LocalPlan(task.init(0), 0.0)
 
-    first, second = drawn(SEED, ROUND, CLIENT)
-    assert not torch.equal(first, second)
-    assert torch.equal(first, drawn(SEED, ROUND, CLIENT)[0])
+    def G(seed, t, client, K):
+        return ClientWork(task, seed, 1)(plan, client, t, K)
+
+    first = G(SEED, ROUND, CLIENT, 1)
+    assert torch.equal(first, G(SEED, ROUND, CLIENT, 1))
+    assert not torch.equal(first, G(SEED, ROUND, CLIENT, 2))  # the second step has another mask
     for other in ((SEED + 1, ROUND, CLIENT), (SEED, ROUND + 1, CLIENT), (SEED, ROUND, CLIENT + 1)):
-        assert not torch.equal(first, drawn(*other)[0])
+        assert not torch.equal(first, G(*other, 1))
+
+
+def constant_data():
+    return torch.ones(4, 64), torch.ones(4, dtype=torch.long)
 
 
 def test_dropout_does_not_depend_on_the_other_clients():
@@ -283,8 +286,7 @@ def test_tasks_with_their_own_gradient_have_no_local_model():
 
 def test_sizes_that_are_not_images():
     """Convolutions of one image without a batch, and products of no rows, are left to torch."""
-    masks = KeyedMasks()
-    module = cpu_layers.with_fast_layers(nn.Sequential(conv(3, 4), nn.Linear(8, 2)), masks)
+    module = cpu_layers.with_fast_layers(nn.Sequential(conv(3, 4), nn.Linear(8, 2)))
     image = torch.randn(3, 8, 8)
     torch.testing.assert_close(module[0](image), F.conv2d(image, module[0].weight, module[0].bias, padding=1))
     assert module[1](torch.empty(0, 8)).shape == (0, 2)

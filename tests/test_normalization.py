@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsum import InputError
+from fedsum import FedSUM, InputError, Uniform, simulate
 from fedsum.tasks import Task, group_norm
 
 
@@ -66,6 +66,42 @@ def test_the_refusal_names_the_way_out_and_the_way_out_works():
         one = task.gradient(x0, client, batch[client])
         assert one.abs().sum() > 0
         assert (stacked[client] - one).norm() < 1e-10 * one.norm()
+
+
+class Block(nn.Module):
+    """A residual block as torchvision writes it: ReLU and addition in place, a projection where shapes differ."""
+
+    def __init__(self, channels, out, stride=1):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.relu, self.downsample = nn.ReLU(inplace=True), None
+        if stride != 1 or channels != out:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        identity = x if self.downsample is None else self.downsample(x)
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += identity
+        return self.relu(out)
+
+
+def test_a_resnet_as_torchvision_writes_it_is_trained_by_loop_and_stacked():
+    torch.manual_seed(0)
+    stem = [nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3)]
+    resnet = nn.Sequential(*stem, Block(16, 16), Block(16, 32, stride=2), *head)
+    clients = [(torch.randn(8, 3, 16, 16), torch.randint(3, (8,))) for _ in range(4)]
+    with pytest.raises(InputError, match=r"model.1.running_mean = 'a buffer'"):
+        Task(resnet, nn.functional.cross_entropy, clients)
+    task = Task(group_norm(resnet), nn.functional.cross_entropy, clients)
+    options = {"rounds": 4, "local_steps": 2, "batch_size": 4, "eta_l": 0.1, "eval_every": 4, "dtype": torch.float64}
+    loop, stacked = (
+        simulate(task, FedSUM(), Uniform(4, 2), engine=engine, device="cpu", **options)
+        for engine in ("loop", "batched")
+    )
+    assert loop.rows[-1]["train_loss"] < loop.rows[0]["train_loss"]
+    assert (loop.x - stacked.x).norm() < 1e-12 * loop.x.norm()
 
 
 @pytest.mark.parametrize("model", [3, nn.Sequential(nn.LazyBatchNorm2d())])

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsum import (
+    Asynchronous,
     Availability,
     Biased,
     Cyclic,
+    Devices,
     Diurnal,
     Explicit,
     Independent,
@@ -68,6 +70,7 @@ def any_schedule(draw):
                 Sampled(Markov(n, on=0.6, off=draw(chain)), size),
                 Sampled(intervals, size, "oldest"),
                 Sampled(Independent(n, p), size, "oldest"),
+                Asynchronous(n, Devices(seconds_per_step=vector), size, jitter=p),
             ]
         )
     )

@@ -123,6 +123,10 @@ def test_delays_advises_rates_beside_the_worst_case(fedsum, tmp_path):
     found = json.loads(out)
     assert (code, found["K"], found["L"] > found["L_mean_loss"] > 0) == (0, 4, True)
     assert found["advice"]["FedSUM"]["eta_l"] > 10 * found["eta_l"]
+    swept = (tmp_path / "one.toml").read_text().replace('algorithm = "FedSUM"\n', "")
+    (tmp_path / "sweep.toml").write_text(swept + '[sweep]\nalgorithm = ["FedSUM", "FedAvg"]\n')
+    code, out, _ = fedsum("delays", "uniform", "--n", 10, "--size", 2, "--rounds", 60, "--task", "sweep.toml", "--json")
+    assert (code, json.loads(out)) == (0, found)
     code, _, error = fedsum("delays", "uniform", "--task", "digit")
     assert (code, "did you mean 'digits'" in error) == (2, True)
 

@@ -19,7 +19,8 @@ MOST_NUMBERS = 3
 
 # Names that contain digits, which are no numbers.
 NAMES = re.compile(
-    r"CIFAR-10\b|SST-2|H200|P[123]\b|Case [1-4]|Theorem 1|Algorithm \d|seeds? \d(, \d)*( and \d)?|eta_0|x\^?\(?0"
+    r"CIFAR-100?\b|ResNet-18|SST-2|H200|"
+    r"P[123]\b|Case [1-4]|Theorem 1|Algorithm \d|seeds? \d(, \d)*( and \d)?|eta_0|x\^?\(?0"
 )
 
 

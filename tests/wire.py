@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -50,25 +51,28 @@ def over_the_wire(task, algorithm, schedule, *, rounds, K, eta_l, eta_g, seed):
     """The final server state, every client's state, the server's memory of each client, and tau per round."""
     x0 = task.init(seed)
     server, clients, rows = None, {}, {}
-    meter = DelayMeter(task.n)
+    meter, mail = DelayMeter(task.n), {}
     for t in range(rounds):
-        now = Round(t=t, N=task.n, K=K, eta_l=eta_l(t), eta_g=eta_g)
+        now = Round(t=t, N=task.n, K=K, eta_l=eta_l(t), eta_g=eta_g, seen=len(clients))
         server = server or algorithm.init_server(x0, now)
         active = schedule.active(seed, t)
         meter.update(active)
         down = encode(algorithm.downlink(server, now))
         total = {}
+        sent = schedule.dispatch(seed, t) if hasattr(schedule, "dispatch") else active
+        mail |= dict.fromkeys(sent.tolist(), down)
         for i in active.tolist():
             if i not in clients:
                 clients[i] = Client(algorithm, task, i, encode({"x": x0}), K=K, seed=seed)
                 rows[i] = algorithm.init_row(x0)
-            uplink = algorithm.unpack(decode(clients[i].work(down, now)), x0)
+            uplink = algorithm.unpack(decode(clients[i].work(mail.pop(i), now)), x0)
             row = algorithm.identify(rows[i], torch.tensor(i))
             contribution, rows[i] = algorithm.digest(row, uplink, now)
             for name, value in contribution.items():
                 total[name] = total.get(name, 0) + value
         if not len(active):
             total = sum_over_nobody(algorithm, server, x0, now)
+        now = replace(now, seen=len(clients))
         server = algorithm.merge(server, total, len(active), now)
         farewell = algorithm.farewell(server, now)
         for i in active.tolist():

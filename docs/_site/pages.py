@@ -25,8 +25,11 @@ MORE_PAGES = {
     "SECURITY.md": "security.md",
     "examples/README.md": "examples/index.md",
     "benchmarks/peers/README.md": "benchmarks/peers/index.md",
+    "src/fedsum/flower/template/README.md": "deploy/app.md",
 }
 """pages outside docs/, and their places in the site"""
+TEMPLATE_NAMES = {"APP_NAME": "my-app", "APP_MODULE": "my_app"}
+"""what `fedsum flower init my-app` puts in place of the names in its template"""
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
@@ -44,6 +47,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = page.file.abs_src_path
     if source is None or not source.endswith(".md"):
         return markdown
+    for name, value in TEMPLATE_NAMES.items():
+        markdown = markdown.replace(name, value)
     folder = Path(source).parent
     return outside_fences(
         markdown, lambda link: relpath(site_path(folder, link[1]), Path(page.file.src_uri).parent.as_posix())

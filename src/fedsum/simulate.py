@@ -51,7 +51,7 @@ def simulate(
     deadline: float | None = None,
     enough: float | None = None,
     dtype: torch.dtype = torch.float32,
-    precision: Literal["fp32", "tf32"] = "fp32",
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32",
     deterministic: bool = False,
     engine: str = "auto",
     device: str | torch.device = "auto",

@@ -8,10 +8,12 @@ from .compressed import Compressed
 from .compressors import COMPRESSORS, Compressor, Identity, Int8, RandomK, TopK
 from .fedadagrad import FedAdagrad
 from .fedadam import FedAdam
+from .fedasync import FedAsync
 from .fedau import FedAU
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedawe import FedAWE
+from .fedbuff import FedBuff
 from .fedcm import FedCM
 from .feddyn import FedDyn
 from .fedexp import FedExP
@@ -57,6 +59,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         SCAFFOLDM,
         AmplifiedFedAvg,
         AmplifiedSCAFFOLD,
+        FedBuff,
+        FedAsync,
         ServerOpt,
         Compressed,
     )
@@ -83,8 +87,10 @@ __all__ = [
     "FedAWE",
     "FedAdagrad",
     "FedAdam",
+    "FedAsync",
     "FedAvg",
     "FedAvgM",
+    "FedBuff",
     "FedCM",
     "FedDyn",
     "FedExP",

@@ -7,7 +7,8 @@ Symbols: x the server's model, x0 the initial model, N clients, K local steps, e
 learning rates, S_t the active clients of round t, G_i the mean of client i's K gradients in a round.
 
 Every function is written with broadcasting. The same code serves one client on its own machine (vectors `[d]`,
-scalars `[]`) and a stacked cohort of S clients in the simulator (`[S, d]` and `[S]`). State and messages are plain
+scalars `[]`) and a stacked cohort of S clients in the simulator (`[S, d]` and `[S]`). A message from the server is the
+same for all clients of a cohort (`[d]`), unless they train asynchronously (`[S, d]`). State and messages are plain
 dicts of named tensors, so that they are serialised, checkpointed and counted without further code.
 """
 
@@ -41,11 +42,22 @@ class Round:
     """local learning rate of this round"""
     eta_g: float
     """global learning rate"""
+    seen: int = 0
+    """clients that the server has merged: before this round in `downlink`, `plan`, `report` and `digest`; including
+    this round's clients in `merge` and `farewell`"""
 
     @property
     def stride(self) -> float:
         """eta_g * eta_l * K: the server's step size along a mean gradient."""
         return self.eta_g * self.eta_l * self.K
+
+    def divisor(self, by_seen: bool) -> int:
+        """N, or the number of clients seen so far (at least 1); the two are equal once every client was active.
+
+        >>> Round(t=0, N=10, K=5, eta_l=0.1, eta_g=2.0, seen=4).divisor(by_seen=True)
+        4
+        """
+        return max(1, self.seen) if by_seen else self.N
 
 
 @dataclass(frozen=True)
@@ -156,6 +168,11 @@ class Algorithm(ABC):
     def receive(self, client: State, message: Message, now: Round) -> State:
         """The client's state after it received the `farewell` message."""
         return client
+
+    @property
+    def only_synchronous(self) -> str:
+        """Why the algorithm cannot be trained asynchronously, for an error message; empty: it can."""
+        return ""
 
     @property
     def summable(self) -> bool:

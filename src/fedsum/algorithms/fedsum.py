@@ -21,6 +21,11 @@ class FedSUM(Algorithm):
     y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
     Two vectors down, one up.
 
+    Args:
+      divide_by_seen: divide by the number of clients seen so far instead of N, also in the local steps. While many
+        clients were never active, y is a sum over few clients, and y/N a short step. With this option the step has full
+        length from the first round on. Once every client was active, it is the paper's algorithm.
+
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
     >>> run = fedsum.simulate(task, FedSUM(), fedsum.Biased(2, group=1), rounds=500, local_steps=2, eta_l=0.02)
@@ -29,6 +34,8 @@ class FedSUM(Algorithm):
     """
 
     changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
+
+    divide_by_seen: bool = False
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "y": torch.zeros_like(x0)}
@@ -40,11 +47,12 @@ class FedSUM(Algorithm):
         return {"x": server["x"], "y": server["y"]}
 
     def plan(self, client: State, down: Message, now: Round) -> LocalPlan:
-        return LocalPlan(start=down["x"], step=now.eta_l / now.N, correction=down["y"] - client["h"])
+        n = now.divisor(self.divide_by_seen)
+        return LocalPlan(start=down["x"], step=now.eta_l / n, correction=down["y"] - client["h"])
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         return {"delta": G - client["h"]}, {"h": G}
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         y = server["y"] + total["delta"]
-        return {"x": server["x"] - now.stride / now.N * y, "y": y}
+        return {"x": server["x"] - now.stride / now.divisor(self.divide_by_seen) * y, "y": y}

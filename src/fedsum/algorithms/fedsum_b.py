@@ -21,6 +21,11 @@ class FedSUMB(Algorithm):
     y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
     One vector down, one up.
 
+    Args:
+      divide_by_seen: divide by the number of clients seen so far instead of N, as in `FedSUM`. While many
+        clients were never active, y is a sum over few clients, and y/N a short step. With this option the step has full
+        length from the first round on. Once every client was active, it is the paper's algorithm.
+
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
     >>> run = fedsum.simulate(task, FedSUMB(), fedsum.Biased(2, group=1), rounds=500, local_steps=2, eta_l=0.02)
@@ -30,6 +35,8 @@ class FedSUMB(Algorithm):
 
     label: ClassVar[str] = "FedSUM-B"
     changes: ClassVar[Mapping[str, str]] = {"delta": "h"}
+
+    divide_by_seen: bool = False
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "y": torch.zeros_like(x0)}
@@ -45,4 +52,4 @@ class FedSUMB(Algorithm):
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         y = server["y"] + total["delta"]
-        return {"x": server["x"] - now.stride / now.N * y, "y": y}
+        return {"x": server["x"] - now.stride / now.divisor(self.divide_by_seen) * y, "y": y}

@@ -24,7 +24,11 @@ class FedSUMCR(Algorithm):
     client i's last active round. The two divisors are equal only for a constant eta_l. One vector down, one up.
 
     Args:
-      printed_average: use the paper's literal formula, with the current eta_l and t - a_i.
+      printed_average: use the paper's literal formula, with the current eta_l and t - a_i. Not for asynchronous
+        training, where t is the arrival of an update and x is older.
+      divide_by_seen: divide by M, the number of clients seen so far, instead of N, as in `FedSUM`. z_i - x is then the
+        sum of eta_g eta_l(p) K * y^(p)/M^(p), so (z_i - x) / (E - E_i) is N times the average of y/M. It is multiplied
+        by M/N with the current M.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -38,6 +42,7 @@ class FedSUMCR(Algorithm):
     reads_movement: ClassVar[bool] = True
 
     printed_average: bool = False
+    divide_by_seen: bool = False
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         server = {"x": x0, "y": torch.zeros_like(x0)}
@@ -62,8 +67,9 @@ class FedSUMCR(Algorithm):
         # E grows without bound while E - E_i may stay small: subtract in float64, then cast.
         printed = self.printed_average
         divisor = now.stride / now.N * (now.t - client["a"]).double() if printed else down["E"] - client["E"]
-        average = (z - x) / divisor.to(x.dtype)[..., None]
-        return LocalPlan(start=x, step=now.eta_l / now.N, correction=average - h)
+        n = now.divisor(self.divide_by_seen)
+        average = n / now.N * ((z - x) / divisor.to(x.dtype)[..., None])
+        return LocalPlan(start=x, step=now.eta_l / n, correction=average - h)
 
     def report(self, client: State, down: Message, plan: LocalPlan, G: Tensor, now: Round) -> tuple[Message, State]:
         next_client = {"h": G, "z": down["x"].expand_as(G)}
@@ -75,7 +81,11 @@ class FedSUMCR(Algorithm):
 
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         y = server["y"] + total["delta"]
-        merged = {"x": server["x"] - now.stride / now.N * y, "y": y}
+        merged = {"x": server["x"] - now.stride / now.divisor(self.divide_by_seen) * y, "y": y}
         if not self.printed_average:
             merged["E"] = server["E"] + now.stride / now.N
         return merged
+
+    @property
+    def only_synchronous(self) -> str:
+        return "printed_average counts rounds up to the arrival of an update; use False" if self.printed_average else ""

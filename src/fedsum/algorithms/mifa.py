@@ -13,7 +13,7 @@ class MIFA(Algorithm):
         memory_i <- G_i for S_t;   x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
 
     S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    The memory starts at zero and is divided by N, not by the number of clients seen. An empty round (no active
+    The memory starts at zero and is divided by N. An empty round (no active
     clients) takes a step too. The server updates the sum instead of recomputing it: a client contributes the change
     of its memory. One vector down, one up.
 
@@ -21,6 +21,7 @@ class MIFA(Algorithm):
       displacements: remember eta_l K G_i, the client's displacement at the rate of its own round, and step by
         x -= eta_g * (1/N) sum_{all i} memory_i. The code of FedAWE's authors does this. With a constant eta_l the
         iterates are the same.
+      divide_by_seen: divide by the number of clients seen so far instead of N, as in `FedSUM`.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3
@@ -29,6 +30,7 @@ class MIFA(Algorithm):
     """
 
     displacements: bool = False
+    divide_by_seen: bool = False
 
     def init_server(self, x0: Tensor, first: Round) -> State:
         return {"x": x0, "sum": torch.zeros_like(x0)}
@@ -46,4 +48,4 @@ class MIFA(Algorithm):
     def merge(self, server: State, total: Message, m: int, now: Round) -> State:
         memory = server["sum"] + total["change"]
         stride = now.eta_g if self.displacements else now.stride
-        return {"x": server["x"] - stride / now.N * memory, "sum": memory}
+        return {"x": server["x"] - stride / now.divisor(self.divide_by_seen) * memory, "sum": memory}

@@ -71,5 +71,9 @@ class Wrapper(Algorithm):
         return self.algorithm.receive(client, message, now)
 
     @property
+    def only_synchronous(self) -> str:
+        return self.algorithm.only_synchronous
+
+    @property
     def summable(self) -> bool:
         return self.algorithm.summable

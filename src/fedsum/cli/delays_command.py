@@ -10,8 +10,9 @@ from rich.table import Table
 from .. import theory
 from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
-from ..participation import SCHEDULES, Availability, Sampled, Trace, fit
-from ..spec import RunSpec, TaskSpec, read_settings
+from ..participation import SCHEDULES, Availability, Devices, Sampled, Trace, fit
+from ..runs import expand
+from ..spec import TaskSpec, read_settings
 from ..tasks import Curvature, curvature
 from ..training import mean_steps, step_counts
 from .arguments import Cover, Offset
@@ -52,6 +53,13 @@ def delays(
     trough: Annotated[float | None, typer.Option(help="diurnal: lowest probability (0.05).")] = None,
     period: Annotated[float | None, typer.Option(help="diurnal: rounds per day (48).")] = None,
     zones: Annotated[int | None, typer.Option(help="diurnal: time zones (1).")] = None,
+    devices: Annotated[
+        Path | None,
+        typer.Option(help="asynchronous: a file of devices (by default the slowest takes 10 times as long)."),
+    ] = None,
+    buffer: Annotated[int | None, typer.Option(help="asynchronous: updates per server step (10).")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="asynchronous: clients at work at a time (all).")] = None,
+    jitter: Annotated[float | None, typer.Option(help="asynchronous: spread of the time of one work (0).")] = None,
     order: Annotated[
         str | None, typer.Option(help="Trace with --size: choose clients 'uniform' or 'oldest' first.")
     ] = None,
@@ -64,7 +72,9 @@ def delays(
     end_column: Annotated[str | None, typer.Option(help="Intervals: the column of ends.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="Estimate L of this task: a name such as digits, or a settings file (.toml)."),
+        typer.Option(
+            help="Estimate L of this task: a name such as digits, or a settings file (.toml), of a sweep its first run."
+        ),
     ] = None,
     local_steps: Annotated[int | None, typer.Option("--K", help="K, local steps, for the rates (10).")] = None,
     smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
@@ -88,6 +98,8 @@ def delays(
     fields: dict[str, Any] = {"n": n, "size": size, "p": p, "on": on, "off": off}
     fields |= {"start": start, "drop": drop, "group": group, "floor": floor, "groups": groups, "dwell": dwell}
     fields |= {"separation": separation, "peak": peak, "trough": trough, "period": period, "zones": zones}
+    fields |= {"buffer": buffer, "concurrency": concurrency, "jitter": jitter}
+    fields |= {"devices": None if devices is None else Devices.read(devices)}
     fields |= {"order": order, "round_length": round_length, "client_column": client_column, "time_column": time_column}
     fields |= {"offset": offset, "cover": cover, "start_column": start_column, "end_column": end_column}
     schedule, title = schedule_argument(pattern, fields)
@@ -101,7 +113,12 @@ def delays(
     measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
     sets = [schedule.active(seed, t) for t in range(min(T, _CHECKED_ROUNDS))] if schedule.n <= _CHECKED_CLIENTS else []
-    advice = rate_advice(measured.ages, K=K, L=L, sets=sets, n=schedule.n) if measured.ages.any() else {}
+    # Theory and stability limits are for gradients of the current model.
+    synchronous = not hasattr(schedule, "dispatch")
+    if not synchronous:
+        measures |= dict.fromkeys(("eta_l", "eta_g", "best_eta_l", "largest_eta_l"))
+    advised = synchronous and measured.ages.any()
+    advice = rate_advice(measured.ages, K=K, L=L, sets=sets, n=schedule.n) if advised else {}
     fits = fit(schedule, T, seed) if fit_generator else []
     raster_figure = participation_figure(
         measured.raster,
@@ -136,13 +153,16 @@ def delays(
         f"at most {lemma:.4g} expected (Case {case})" if lemma else "- (no lemma for this pattern)",
     )
     table.add_row("tau_avg, measured", f"{d.avg:.4g}")
-    table.add_row(
-        "Theorem 1's rates\n(worst case)",
-        f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
-        f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
-    )
-    table.add_row("best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, the smallest bound of the descent lemma")
-    table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
+    if synchronous:
+        table.add_row(
+            "Theorem 1's rates\n(worst case)",
+            f"eta_l = {measures['eta_l']:.4g}, eta_g = {measures['eta_g']:.4g}"
+            f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
+        )
+        table.add_row(
+            "best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, the smallest bound of the descent lemma"
+        )
+        table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     if advice:
         _print_advice(advice, K, L, estimated=task is not None, given=smoothness is not None)
@@ -157,7 +177,8 @@ def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int,
         L = 1.0 if smoothness is None else real("L", smoothness, above=0)
         return _LOCAL_STEPS, Curvature(L, L)
     if task.endswith(".toml"):
-        spec = RunSpec.parse({key: value for key, value in read_settings(Path(task)).items() if key != "sweep"})
+        # A sweep's first run: a file that sweeps over algorithms has no algorithm of its own.
+        spec = expand(read_settings(Path(task)), Path())[0].spec
         made = spec.task.make()
         K = round(mean_steps(step_counts(made, spec.options)))
         seed, batch_size = spec.options.seed, spec.options.batch_size

@@ -8,13 +8,34 @@ from typing import Any
 
 from ..base.checks import InputError, nearest
 from ..base.registry import build, registered
-from ..participation import SCHEDULES, TRACE_FILES, Availability, Sampled, Schedule, Trace, has_intervals, is_trace_file
+from ..participation import (
+    SCHEDULES,
+    TRACE_FILES,
+    Availability,
+    Devices,
+    LogUniform,
+    Sampled,
+    Schedule,
+    Trace,
+    has_intervals,
+    is_trace_file,
+)
 from ..spec import ScheduleSpec
 from .console import err
 
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
-_DEFAULTS = {"n": 100, "size": 20, "p": 0.2, "on": 0.9, "off": 0.975, "groups": 5, "dwell": 10, "separation": 4}
+_DEFAULTS: dict[str, Any] = {
+    "n": 100,
+    "size": 20,
+    "p": 0.2,
+    "on": 0.9,
+    "off": 0.975,
+    "groups": 5,
+    "dwell": 10,
+    "separation": 4,
+}
 _DEFAULTS |= {"peak": 0.35, "trough": 0.05, "period": 48, "zones": 1}
+_DEFAULTS |= {"devices": Devices(seconds_per_step=LogUniform(1, 10)), "buffer": 10}
 _TRACE_ARGUMENTS = ("round_length", "client_column", "time_column")
 _SAMPLED_ARGUMENTS = ("size", "order")
 """options that choose some of the recorded clients"""

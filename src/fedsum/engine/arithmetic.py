@@ -13,12 +13,13 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 def arithmetic(device: torch.device, precision: str, deterministic: bool) -> Iterator[None]:
     """Sets `precision`, "fp32" (exact) or "tf32" (rounded factors), and `deterministic`, the same bits every time.
 
-    Does nothing on a CPU. On CUDA it also makes the device the current one.
+    With "bf16", all that is not computed in bf16, such as evaluation, has the rounded factors of "tf32". Does nothing
+    on a CPU. On CUDA it also makes the device the current one.
     """
     if device.type != "cuda":
         yield
         return
-    cudnn, tf32 = torch.backends.cudnn, precision == "tf32"
+    cudnn, tf32 = torch.backends.cudnn, precision != "fp32"
     matmul, workspace = torch.get_float32_matmul_precision(), os.environ.get(_WORKSPACE)
     strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     # torch's default uses tf32 for convolutions but not for matrix products; here both follow `precision`.

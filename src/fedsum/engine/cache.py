@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor
 
+from ..base.checks import InputError
 from ..tasks import BaseTask
 
 
@@ -36,13 +37,14 @@ class _Binding:
 
     device: torch.device
     dtype: torch.dtype
+    bf16: bool
     attributes: dict[str, object]
     """attributes of the caller's task at that time; references, because the id of a freed object may be reused"""
     cache: TaskCache
 
-    def is_for(self, device: torch.device, dtype: torch.dtype, attributes: dict[str, object]) -> bool:
+    def is_for(self, device: torch.device, dtype: torch.dtype, bf16: bool, attributes: dict[str, object]) -> bool:
         return (
-            (self.device, self.dtype) == (device, dtype)
+            (self.device, self.dtype, self.bf16) == (device, dtype, bf16)
             and self.attributes.keys() == attributes.keys()
             and all(self.attributes[name] is value for name, value in attributes.items())
         )
@@ -54,27 +56,40 @@ _CACHES: WeakKeyDictionary[BaseTask, ref[TaskCache]] = WeakKeyDictionary()
 """by the task on the device"""
 
 
-def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype) -> BaseTask:
-    """The task on that device and in that precision.
+def bound_task(task: BaseTask, device: torch.device, dtype: torch.dtype, precision: str = "fp32") -> BaseTask:
+    """The task on that device, with vectors of that dtype; with the precision "bf16", its network computes in it.
 
     On CUDA a later call returns the same object, with its graphs, until an attribute of the task is replaced.
     A task whose `to` returns the task itself is not cached.
     """
+    bf16 = precision == "bf16"
     if device.type != "cuda":
-        return task.to(device, dtype)
+        return _moved(task, device, dtype, bf16)
     try:
         attributes, bindings = dict(vars(task)), _BINDINGS.setdefault(task, [])
     except TypeError:  # no attributes to compare, or a task that cannot be the key of a weak dictionary
-        return task.to(device, dtype)
+        return _moved(task, device, dtype, bf16)
     for binding in bindings:
-        if binding.is_for(device, dtype, attributes):
+        if binding.is_for(device, dtype, bf16, attributes):
             return binding.cache.task
-    bound = task.to(device, dtype)
+    bound = _moved(task, device, dtype, bf16)
     if bound is not task:  # otherwise the cache would keep the task alive
         cache = TaskCache(bound)
-        bindings.append(_Binding(device, dtype, attributes, cache))
+        bindings.append(_Binding(device, dtype, bf16, attributes, cache))
         _CACHES[bound] = ref(cache)
     return bound
+
+
+def _moved(task: BaseTask, device: torch.device, dtype: torch.dtype, bf16: bool) -> BaseTask:
+    moved = task.to(device, dtype)
+    if not bf16:
+        return moved
+    computing_in = getattr(moved, "computing_in", None)
+    if computing_in is None:
+        accepted = f"{type(task).__name__} has no network that could compute in it; use 'fp32' or 'tf32'"
+        raise InputError("precision", "bf16", accepted)
+    computing: BaseTask = computing_in(torch.bfloat16)
+    return computing
 
 
 def cache_of(task: BaseTask) -> TaskCache:

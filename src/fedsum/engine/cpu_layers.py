@@ -4,6 +4,7 @@ Only layers of exactly torch's classes are replaced, by subclasses: names, param
 to torch's own method for inputs that its fast method does not take.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,12 +12,17 @@ from torch import Tensor, nn
 
 from . import cpu_functions
 from .cpu_functions import is_channels_last
-from .dropout import KeyedMasks
+from .dropout import dropout_mask, supports_mask
+
+
+def _same_dtype(inputs: Tensor, layer: nn.Linear | nn.Conv2d) -> bool:
+    """Whether a layer's arithmetic has the dtype of its inputs. torch.autocast would change it, and not in layers."""
+    return inputs.dtype == layer.weight.dtype and not torch.is_autocast_enabled("cpu")
 
 
 class _Linear(nn.Linear):
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.dtype != torch.float32 or not inputs.numel():
+        if inputs.dtype != torch.float32 or not inputs.numel() or not _same_dtype(inputs, self):
             return super().forward(inputs)
         rows = inputs.reshape(-1, self.in_features).contiguous()
         outputs: Tensor = cpu_functions.Linear.apply(rows, self.weight, self.bias)  # type: ignore[no-untyped-call]
@@ -29,7 +35,7 @@ class _Conv2d(nn.Conv2d):
         return self.stride, self.padding, self.dilation, self.groups
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.dim() != 4:
+        if images.dim() != 4 or not _same_dtype(images, self):
             return super().forward(images)
         arguments = (images, self.weight, self.bias, self.geometry)
         return cpu_functions.Conv2d.apply(*arguments)  # type: ignore[no-untyped-call,no-any-return]
@@ -56,10 +62,13 @@ class _Flatten(nn.Flatten):
 
 
 class _Dropout(nn.Dropout):
-    masks: KeyedMasks
+    @property
+    def is_fast(self) -> bool:
+        """Whether it multiplies by a mask now: a module may change its layers in `forward`."""
+        return self.training and supports_mask(self.p) and not self.inplace
 
     def forward(self, values: Tensor) -> Tensor:
-        return values * self.masks.draw(values, self.p) if self.training else values
+        return values * dropout_mask(values, self.p) if self.is_fast else super().forward(values)
 
 
 class _Block:
@@ -68,45 +77,66 @@ class _Block:
     def __init__(self, layers: list[nn.Module]) -> None:
         self._layers = layers
         self._conv: Any = layers[0]
-        self._dropout = layers[1] if len(layers) == 4 and layers[1].training else None
+        self._dropout: Any = layers[1] if len(layers) == 4 else None
 
     def __call__(self, images: Tensor) -> Tensor:
-        shape = self._conv.map_shape(images) if is_channels_last(images) else ()
-        if not shape or any(side % 2 for side in shape[2:]):
+        if not self._is_fast(images):
             for layer in self._layers:
                 images = layer(images)
             return images
         mask = None
-        if isinstance(self._dropout, _Dropout):
+        if self._dropout is not None:
+            shape = self._conv.map_shape(images)
             like = torch.empty(shape, dtype=images.dtype, memory_format=torch.channels_last)
-            mask = self._dropout.masks.draw(like, self._dropout.p)
+            mask = dropout_mask(like, self._dropout.p)
         arguments = (images, self._conv.weight, self._conv.bias, self._conv.geometry, mask)
         return cpu_functions.ConvBlock.apply(*arguments)  # type: ignore[no-untyped-call,no-any-return]
+
+    def _is_fast(self, images: Tensor) -> bool:
+        """Whether the layers can be computed at once. Hooks may have been added since the block was made."""
+        if not is_channels_last(images) or not _same_dtype(images, self._conv) or any(map(_is_changed, self._layers)):
+            return False
+        if self._dropout is not None and not self._dropout.is_fast:
+            return False
+        return not any(side % 2 for side in self._conv.map_shape(images)[2:])
 
 
 class _Blocks(nn.Sequential):
     """A Sequential that computes blocks at once. Its layers stay, for a module that also calls them one by one."""
 
+    layers: tuple[nn.Module, ...]
+    """when the steps were made; the user's module may change them"""
     steps: tuple[Any, ...]
 
     def forward(self, values: Tensor) -> Tensor:
+        if tuple(self) != self.layers:
+            return super().forward(values)  # type: ignore[no-any-return]
         for step in self.steps:
             values = step(values)
         return values
 
 
-def with_fast_layers(module: nn.Module, masks: KeyedMasks) -> nn.Module:
-    """The module itself, with its layers replaced. Dropout draws from `masks`."""
-    for layer in module.modules():
-        if (fast := _fast_class(layer)) is not None:
-            layer.__class__ = fast
-        if isinstance(layer, _Dropout):
-            layer.masks = masks
+def with_fast_layers(module: nn.Module) -> nn.Module:
+    """The module itself, with its layers replaced."""
+    _replace(module, (_Linear, _Conv2d, _MaxPool2x2, _Flatten, _Dropout))
     for layer in module.modules():
         if type(layer) is nn.Sequential:
             layer.__class__ = _Blocks
+            layer.layers = tuple(layer)  # type: ignore[assignment]
             layer.steps = tuple(_steps(list(layer)))  # type: ignore[assignment]
     return module
+
+
+def with_fast_dropout(module: nn.Module) -> nn.Module:
+    """The module itself, with the masks of `with_fast_layers` and otherwise torch's layers."""
+    _replace(module, (_Dropout,))
+    return module
+
+
+def _replace(module: nn.Module, kinds: Collection[type[nn.Module]]) -> None:
+    for layer in module.modules():
+        if (fast := _fast_class(layer)) in kinds:
+            layer.__class__ = fast
 
 
 def _fast_class(layer: nn.Module) -> type[nn.Module] | None:
@@ -119,7 +149,7 @@ def _fast_class(layer: nn.Module) -> type[nn.Module] | None:
         return _MaxPool2x2
     if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
         return _Flatten
-    if type(layer) is nn.Dropout and KeyedMasks.supports(layer.p) and not layer.inplace:
+    if type(layer) is nn.Dropout and supports_mask(layer.p) and not layer.inplace:
         return _Dropout
     return None
 
@@ -140,7 +170,7 @@ def _steps(layers: list[nn.Module]) -> list[Any]:
     while layers:
         for kinds in _BLOCKS:
             block = layers[: len(kinds)]
-            if tuple(map(type, block)) == kinds and not any(map(_has_hooks, block)):
+            if tuple(map(type, block)) == kinds:
                 steps.append(_Block(block))
                 break
         else:
@@ -150,6 +180,7 @@ def _steps(layers: list[nn.Module]) -> list[Any]:
     return steps
 
 
-def _has_hooks(layer: nn.Module) -> bool:
+def _is_changed(layer: nn.Module) -> bool:
+    """Whether the layer has hooks or a `forward` of its own."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(layer, kind) for kind in kinds)
+    return "forward" in vars(layer) or any(getattr(layer, kind) for kind in kinds)

@@ -7,7 +7,6 @@ With our own kernels the capture of one size takes tenths of a second. Any other
 seconds per size (a grouped convolution cannot have a symbolic number of groups), so it gets fewer sizes.
 """
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from ..participation import Ids
 from ..tasks import BaseTask
 from . import kernels
 from .cache import cache_of
+from .compilation import compiled, compiling
 from .dropout import keyed_noise
 from .local_step import FinishedSums, is_pulled, local_step
 from .regularised import Regularised
@@ -65,6 +65,8 @@ def _rounded(K: int, counts: StepCounts) -> int:
 
 class GraphEngine:
     """Stacked clients on CUDA. Graphs stay in the task's cache, so that later runs of the task start at once."""
+
+    name = "batched"
 
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
@@ -170,14 +172,22 @@ class _Graphs:
 
 
 def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> kernels.Steps:
+    # All arguments are named: torch cannot compare a call with an earlier call that had more arguments.
     def one_step(
-        x: Tensor, total: Tensor, clients: Tensor, batch: Tensor, start: Tensor, *terms: Tensor
+        x: Tensor,
+        total: Tensor,
+        clients: Tensor,
+        batch: Tensor,
+        start: Tensor | None,
+        correction: Tensor,
+        step: Tensor,
+        pull: Tensor | None = None,
+        decay: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        return local_step(x, total, gradients(x, clients, batch), start, *terms)
+        no_pull = x if start is None else start  # is not read without pull and decay
+        return local_step(x, total, gradients(x, clients, batch), no_pull, correction, step, pull, decay)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's warnings, which users cannot act on
-        compiled: Any = torch.compile(one_step, dynamic=False)
+    compiled_step = compiled(one_step)
 
     def all_steps(
         start: Tensor,
@@ -188,13 +198,13 @@ def _compiled(gradients: Callable[[Tensor, Tensor, Tensor], Tensor]) -> kernels.
         *scalars: Tensor,
         counts: Tensor | None = None,
     ) -> Tensor:
-        x, total, finished = start, torch.zeros_like(start), FinishedSums(counts)
-        # The limits guard against endless recompilation; here code is compiled once per task and size.
-        limits = torch._dynamo.config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6)
-        with limits, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        # A copy, because the compiler would make one function for a first step from `start` itself, and another one.
+        x = start.clone() if scalars else start
+        total, finished = torch.zeros_like(start), FinishedSums(counts)
+        with compiling():
             for batch in batches:
-                x, total = compiled(x, total, clients, batch, start, correction, step, *scalars)
+                start_or_none = start if scalars else None
+                x, total = compiled_step(x, total, clients, batch, start_or_none, correction, step, *scalars)
                 finished.step_done(total)
         return finished.sums(total)
 

@@ -22,17 +22,21 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     """
     # In place, on a copy: for a large model, reading and writing its vector takes a good part of the time.
     x, total, K = plan.start.clone(), torch.zeros_like(plan.start), 0
+    g: Tensor | None = None
     for batch in batches:
+        # The step of the previous gradient. The last gradient needs none: only G is returned.
+        if g is not None and plan.step:
+            change = g if plan.correction is None else g + plan.correction
+            if plan.pull:
+                change = change + plan.pull * (x - plan.start)
+            x.sub_(change, alpha=plan.step)
+            del change
+        del g  # before the next gradient is allocated
         g = gradient(x, batch)
         if plan.decay != 1:
             total *= plan.decay
         total += g
         K += 1
-        if plan.step:
-            change = g if plan.correction is None else g + plan.correction
-            if plan.pull:
-                change = change + plan.pull * (x - plan.start)
-            x.sub_(change, alpha=plan.step)
     return total.div_(K)
 
 
@@ -50,7 +54,6 @@ class ClientWork:
         with keyed_noise(task, self._seed, t, client, plan.start.device):
             if local is None:
                 return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
-            local.start_client(self._seed, t, client)
             if local.adds_up(plan):
                 return local.mean_gradient(plan, client, batches)
             return mean_gradient(lambda x, batch: local.gradient(x, client, batch), plan, batches)
@@ -63,6 +66,8 @@ def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: i
 
 class LoopEngine:
     """Any device. A CPU runs one thread, so that the bits do not depend on the number of cores."""
+
+    name = "loop"
 
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self._K, self._client_work = K, ClientWork(task, seed, batch_size)

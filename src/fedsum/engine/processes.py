@@ -43,6 +43,8 @@ class WorkerEngine:
       workers: number of processes; default: one per core.
     """
 
+    name = "workers"
+
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int, workers: int | None = None) -> None:
         self._workers: list[_Worker] = []
         settings = {"task": task, "seed": seed, "K": K, "batch_size": batch_size}

@@ -40,6 +40,8 @@ def cohort_steps(
 class BatchedEngine:
     """Stacked clients on any device, in chunks, without a compiler and without CUDA graphs."""
 
+    name = "batched"
+
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
         self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
 

@@ -36,6 +36,8 @@ def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
     views: dict[str, dict[str, Any]] = {"rounds": {}, "communication": {"x": "communication"}, "last": {"last": zoom}}
     if figure.get("bytes"):
         views["bytes"] = {"x": "bytes"}
+    if figure.get("time"):
+        views["time"] = {"x": "time"}
     tasks = sorted({run.config["task"]["name"] for run in runs})
     for view, options in views.items():
         # A single figure of all tasks may be too tall.

@@ -71,6 +71,10 @@ class Deployment:
         for name in ("grace", "link_speed", "message_limit", "inflated_limit"):
             real(name.replace("_", "-"), getattr(self, name), low=0)
         integer("text-limit", self.text_limit, low=0)
+        if hasattr(self.schedule, "dispatch"):
+            raise InputError(
+                "schedule", type(self.schedule).__name__, "a schedule of rounds: Flower's clients reply in time"
+            )
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> "Deployment":

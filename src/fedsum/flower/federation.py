@@ -98,8 +98,9 @@ class Federation(Strategy):
         self.deadline = real("deadline", timeout, above=0)
         self.roster = Roster(self.ledger.n, self.keys, self._warn, patience=self.deadline, limits=self.limits)
         self.reader = ReplyReader(self.limits, self._warn, self.deadline)
-        self._resume_or_begin(options)
-        self._check_link()
+        with self.journal.refusals_logged():
+            self._resume_or_begin(options)
+            self._check_link()
         if self.keys is None:
             self._warn("client ids are not verified: any SuperNode can claim to be any client; set client-keys")
         state, result = self.ledger.state, Result()
@@ -134,11 +135,7 @@ class Federation(Strategy):
 
     def _check_link(self) -> None:
         order, uplink = self.ledger.order(0), self.ledger.validator.expected
-        try:
-            self._log(check_link(order, uplink, self.deadline, self.link_speed))
-        except InputError as error:
-            self._warn(str(error))
-            raise
+        self._log(check_link(order, uplink, self.deadline, self.link_speed))
 
     def _resume_or_begin(self, options: Options) -> None:
         """Restores the state from the checkpoint in the folder, or writes the first checkpoint."""

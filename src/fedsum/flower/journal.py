@@ -1,7 +1,8 @@
 """The server's run folder: a checkpoint before every send, metrics, participation, log and status."""
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from ..base.checks import InputError
 from ..base.files import delete_partial_files, flush
 from ..base.toml_values import Table
-from ..runs import METRICS, RunFolder, truncate_after
+from ..runs import CHECKPOINT, CONFIG, METRICS, RunFolder, truncate_after
 from ..spec import DEPLOYMENT, dump_algorithm, first_difference
 from .deployment import FREE_RULES
 from .ledger import Ledger
@@ -41,6 +42,17 @@ class Journal:
         self.append_metrics = self._run.append
         delete_partial_files(self.folder / CLIENTS)
         self._checkpoints = Checkpoints(self.folder)
+
+    @contextmanager
+    def refusals_logged(self) -> Iterator[None]:
+        """Writes an InputError to the run's log too: Flower shows it in the output of `flwr log` only."""
+        try:
+            yield
+        except InputError as error:
+            # The folder may not be a run's.
+            if any((self.folder / name).exists() for name in (CONFIG, CHECKPOINT)):
+                self.log(f"refused to start: {error}")
+            raise
 
     def resume(self, ledger: Ledger) -> dict[str, Any] | None:
         """Restores the ledger's state from the newest intact checkpoint.

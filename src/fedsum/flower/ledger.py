@@ -77,8 +77,14 @@ class Ledger:
         self._begin_attempt()
 
     def record(self, t: int) -> Round:
-        """The record of round t. Its rates are those of round t; its `t` counts from the first round of the epoch."""
-        return replace(self.options.record(t, self.n, self._local_steps), t=t - self.state.first_round)
+        """The record of round t. Its rates are those of round t; its `t` counts from the first round of the epoch.
+
+        Its `seen` are the clients whose contributions are in the server's sums now.
+        """
+        state = self.state
+        # A client that lost its state is still in the table until it is merged again.
+        seen = len(state.last.keys() | state.table.keys())
+        return replace(self.options.record(t, self.n, self._local_steps), t=t - state.first_round, seen=seen)
 
     def eligible(self, client: int) -> bool:
         """Whether this client exists, is not evicted, and has too few strikes to be skipped."""
@@ -295,10 +301,11 @@ class Ledger:
         return parts, refused
 
     def _merge(self, parts: dict[int, Contribution], replies: dict[int, Reply]) -> None:
-        state, now = self.state, self.record(self.state.t)
+        state = self.state
         for client, part in parts.items():
             self.contributions.record(state, client, part)
             state.last[client] = Merged(2 * state.t, replies[client].version)
+        now = self.record(state.t)  # `seen` counts these clients
         total = self.contributions.total([part.part for part in parts.values()], state, now)
         server = widened(self.algorithm.merge(state.server, total, len(parts), now), but="x")
         state.server = server | {"x": server["x"].to(state.start.dtype)}

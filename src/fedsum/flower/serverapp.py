@@ -71,7 +71,8 @@ def server_app(
                 link_speed=deployment.link_speed,
                 on_round=on_round,
             )
-            journal.claim(deployment.dump())
+            with journal.refusals_logged():
+                journal.claim(deployment.dump())
             federation.start(grid, timeout=deployment.deadline, evaluate_fn=evaluate)
 
     return app

@@ -1,5 +1,6 @@
 """Schedules: the active clients of every round, and the delays that follow from them."""
 
+from .asynchronous import Asynchronous
 from .availability_records import ClientRecord
 from .available_clients import COVERS, Availability
 from .chosen import Cyclic, Reshuffled, Uniform
@@ -24,7 +25,7 @@ from .trace_files import TRACE_FILES, is_trace_file
 
 SCHEDULES: dict[str, type[Schedule]] = {
     cls.__name__: cls
-    for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov, Periodic, Spaced, Diurnal)
+    for cls in (Uniform, Independent, Sine, Cyclic, Reshuffled, Biased, Markov, Periodic, Spaced, Diurnal, Asynchronous)
 }
 """the patterns that a file can give by name and numbers"""
 
@@ -33,6 +34,7 @@ __all__ = [
     "ORDERS",
     "SCHEDULES",
     "TRACE_FILES",
+    "Asynchronous",
     "Availability",
     "Biased",
     "ClientRecord",

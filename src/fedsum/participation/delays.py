@@ -76,6 +76,15 @@ class DelayMeter:
         self.tau.append(t - self._oldest)
         return self.tau[-1]
 
+    @property
+    def seen(self) -> int:
+        """The number of clients that were ever active."""
+        return len(self.last) - int(self._clients_by_last[0])
+
+    def seen_after(self, active: Ids) -> int:
+        """The same after one more round, given its active clients."""
+        return self.seen + int(np.count_nonzero(self.last[active] < 0))
+
     def state(self) -> dict[str, NDArray[np.int64]]:
         """The arrays from which `restored` rebuilds the meter."""
         tau = np.array(self.tau, dtype=np.int64)

@@ -41,7 +41,7 @@ class Sampled:
     size: int
     order: Literal["uniform", "oldest"] = "uniform"
     oversample: float = 1.0
-    _replay: Replay = field(default_factory=Replay, init=False, repr=False, compare=False)
+    _replay: Replay[Ids] = field(default_factory=Replay, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not all(hasattr(self.availability, name) for name in ("n", "active", "describe")):
@@ -62,7 +62,7 @@ class Sampled:
 
     def active(self, seed: int, round: int) -> Ids:
         if self.order == "oldest":
-            return self._replay.active(seed, integer("round", round, low=0), self._oldest)
+            return self._replay.at(seed, integer("round", round, low=0), self._oldest).copy()
         draw = rng(seed, Purpose.SCHEDULE, round, _CHOICE)
         if isinstance(self.availability, Availability):  # O(size), however many are available
             index, recorded = self.availability.index, self.availability.recorded_round(round)

@@ -33,6 +33,10 @@ class Pattern:
 class Schedule(Protocol):
     """Any object with these three members is a schedule. The schedules of this package are frozen dataclasses.
 
+    A schedule that also has `dispatch(seed, round)` is asynchronous: it returns the clients that are sent the model
+    before round t, and begin to work on it. They are active in that or a later round. With `time(seed, round)`, the
+    simulated seconds until round t is over, a run has the metric `time`. See `fedsum.Asynchronous`.
+
     >>> import numpy as np
     >>> import fedsum
     >>> class Alternate:  # clients 0 and 1 are active in even rounds, client 2 in odd rounds

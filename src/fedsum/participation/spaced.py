@@ -7,6 +7,7 @@ import numpy as np
 
 from ..base.checks import integer, set_fields
 from ..base.keyed import Purpose, rng
+from .pool import drawn_from
 from .replay import Replay
 from .schedule import Ids, Pattern
 
@@ -30,7 +31,7 @@ class Spaced:
     n: int
     size: int
     separation: int
-    _replay: Replay = field(default_factory=Replay, init=False, repr=False, compare=False)
+    _replay: Replay[Ids] = field(default_factory=Replay, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         n = integer("n", self.n, low=1)
@@ -39,7 +40,7 @@ class Spaced:
         set_fields(self, n=n, size=size, separation=separation)
 
     def active(self, seed: int, round: int) -> Ids:
-        return self._replay.active(seed, integer("round", round, low=0), self._rounds)
+        return self._replay.at(seed, integer("round", round, low=0), self._rounds).copy()
 
     def _rounds(self, seed: int, sets: list[Ids]) -> Iterator[Ids]:
         # The first `free` entries of `pool` are the clients that may be drawn.
@@ -49,12 +50,8 @@ class Spaced:
             if t >= self.separation:
                 pool[free : free + self.size] = sets[t - self.separation]
                 free += self.size
-            places = rng(seed, Purpose.SCHEDULE, t).choice(free, size=self.size, replace=False, shuffle=False)
-            drawn = np.sort(pool[places])
-            # The last entries fill the places of the drawn clients.
+            drawn = drawn_from(pool, free, self.size, rng(seed, Purpose.SCHEDULE, t))
             free -= self.size
-            staying = np.setdiff1d(np.arange(free, free + self.size), places, assume_unique=True)
-            pool[np.sort(places[places < free])] = pool[staying]
             yield drawn
 
     def describe(self, rounds: int | None = None) -> Pattern:

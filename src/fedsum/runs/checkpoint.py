@@ -15,13 +15,15 @@ from ..base.files import flush, written_whole
 from ..base.toml_values import Table
 from ..engine import FrozenBank, StateBank
 from ..participation import DelayMeter, Ids
-from ..training import RunState
+from ..training import Outstanding, RunState
 from . import tensorfile
 from .layout import CHECKPOINT, PREVIOUS_CHECKPOINT
 from .tensorfile import Entry
 
 _FORMAT = "fedsum checkpoint 3"
-_ROWS_PER_CHUNK = 64
+_ROWS_PER_CHUNK, _CHUNK_BYTES = 64, 2**28
+_OUTSTANDING = "outstanding."
+"""of the tensors that only an asynchronous run has"""
 
 
 class Snapshot:
@@ -39,6 +41,7 @@ class Snapshot:
         self._others = others
         # Copied, because an algorithm may change its tensors in place. The server state is small.
         self._server = {name: value.detach().to("cpu", copy=True) for name, value in state.server.items()}
+        self._outstanding = state.outstanding.state()
         self._meter = {name: torch.from_numpy(value) for name, value in state.meter.state().items()}
         self._rows = bytearray(json.dumps(state.rows).encode())
         self._metadata = {
@@ -47,6 +50,7 @@ class Snapshot:
             "settings": json.dumps(settings),
             "clock": json.dumps({"training": state.training_seconds, "evaluation": state.evaluation_seconds}),
             "simulated": json.dumps({"time": state.time, "late": state.late}),
+            "engine": json.dumps(state.engine),
             "sent": json.dumps({"vectors": state.sent.vectors, "bytes": state.sent.bytes}),
         }
 
@@ -70,6 +74,8 @@ class Snapshot:
             yield from _bank_entries(kind, bank, self._others)
         for name, value in self._meter.items():
             yield f"delays.{name}", Entry.of(value)
+        for name, value in self._outstanding.items():
+            yield _OUTSTANDING + name, Entry.of(value)
         yield "metrics", Entry.of(torch.frombuffer(self._rows, dtype=torch.uint8))
 
 
@@ -119,11 +125,15 @@ def load(
                 _load_bank(file, kind, bank, share)
             tensors = {name: file.get_tensor(f"delays.{name}").numpy() for name in state.meter.state()}
             state.meter = DelayMeter.restored(tensors)
+            names = [name for name in file.keys() if name.startswith(_OUTSTANDING)]  # noqa: SIM118  # not a dict
+            messages = {name.removeprefix(_OUTSTANDING): file.get_tensor(name) for name in names}
+            state.outstanding = Outstanding.restored(messages, state.server["x"].device)
             state.rows = json.loads(bytes(file.get_tensor("metrics").numpy()))
             clock, sent = json.loads(metadata["clock"]), json.loads(metadata["sent"])
             simulated = json.loads(metadata.get("simulated", "{}"))  # older checkpoints have none
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from error
+    state.engine = json.loads(metadata.get("engine", "null"))  # older checkpoints have none
     state.training_seconds, state.evaluation_seconds = clock["training"], clock["evaluation"]
     state.sent = Traffic(**sent)
     state.time, state.late = simulated.get("time", 0.0), simulated.get("late", 0)
@@ -132,8 +142,10 @@ def load(
 def _load_bank(file: Any, kind: str, bank: StateBank, share: Callable[[Ids], Ids]) -> None:
     ids = file.get_tensor(f"{kind}.ids").numpy()
     parts = {name: file.get_slice(f"{kind}.{name}") for name in bank.initial}
-    for first in range(0, len(ids), _ROWS_PER_CHUNK):
-        chunk = slice(first, min(first + _ROWS_PER_CHUNK, len(ids)))
+    size = sum(value.nbytes for value in bank.initial.values())
+    step = max(1, min(_ROWS_PER_CHUNK, _CHUNK_BYTES // max(1, size)))
+    for first in range(0, len(ids), step):
+        chunk = slice(first, min(first + step, len(ids)))
         rows = {name: parts[name][chunk].to(value) for name, value in bank.initial.items()}
         clients = np.asarray(ids[chunk])
         mine = np.isin(clients, share(clients))

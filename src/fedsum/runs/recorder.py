@@ -90,6 +90,9 @@ class Recorder(Observer):
         if not self._has_result:
             self.folder.set_status("running", run.state.done)
 
+    def started(self, run: Training) -> None:
+        self.folder.log(f"engine: {run.state.engine}")
+
     def evaluated(self, run: Training, row: dict[str, float]) -> None:
         self.folder.append(row)
         if run.state.served is not None:

@@ -37,7 +37,7 @@ class RunSpec:
     >>> table = {"task": "digits", "algorithm": "fedsum-cr", "schedule": {"name": "Uniform", "size": 5}}
     >>> spec = RunSpec.parse({**table, "rounds": 10, "local_steps": 2, "eta_l": 0.1})
     >>> spec.algorithm, spec.schedule.n, RunSpec.parse(spec.dump()) == spec
-    (FedSUMCR(printed_average=False), 100, True)
+    (FedSUMCR(printed_average=False, divide_by_seen=False), 100, True)
     """
 
     task: TaskSpec

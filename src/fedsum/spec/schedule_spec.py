@@ -13,7 +13,18 @@ from typing import Any
 from ..base.checks import InputError, integer, nearest
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
-from ..participation import SCHEDULES, Availability, Explicit, Sampled, Schedule, Trace, as_ids, refuse_short
+from ..participation import (
+    SCHEDULES,
+    Asynchronous,
+    Availability,
+    Devices,
+    Explicit,
+    Sampled,
+    Schedule,
+    Trace,
+    as_ids,
+    refuse_short,
+)
 from .algorithm_spec import function_or_value, object_fields
 from .imported import absolute, check_arguments, import_path, imported
 from .task_fingerprint import add_to_digest
@@ -24,6 +35,8 @@ _RECORDED: dict[str, type[Recorded]] = {"Trace": Trace, "Availability": Availabi
 NAMED_SCHEDULES: dict[str, type[Any]] = {**SCHEDULES, "Explicit": Explicit, "Sampled": Sampled, **_RECORDED}
 _AVAILABILITY = "availability"
 """the field of Sampled that is a schedule itself"""
+_DEVICES = "devices"
+"""the field of Asynchronous that is a table"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,9 @@ class ScheduleSpec:
         if spelling == Sampled.__name__:
             spec = spec._with_availability()
             n = spec.n
+        if spelling == Asynchronous.__name__ and _DEVICES in fields:
+            fields[_DEVICES] = Devices.parse(fields[_DEVICES]).dump()
+            spec = replace(spec, fields={**spec.fields, _DEVICES: fields[_DEVICES]})
         if n is None:  # values are checked when the task is made
             own_n = {} if spelling == Sampled.__name__ else {"n": n}
             check_arguments(f"schedule {spelling}", NAMED_SCHEDULES[spelling], {**own_n, **fields})
@@ -81,9 +97,11 @@ class ScheduleSpec:
             return cls(Sampled.__name__, {_AVAILABILITY: inner.dump(), **fields}, inner.n)
         if hasattr(schedule, "__dataclass_fields__"):
             registered_name = next((name for name, kind in NAMED_SCHEDULES.items() if kind is type(schedule)), None)
-            fields = object_fields(schedule, rounds)
-            n = int(fields.pop("n", schedule.n))
-            return cls(registered_name or import_path(type(schedule)), fields, n)
+            own_fields = object_fields(schedule, rounds)
+            if isinstance(schedule, Asynchronous):
+                own_fields[_DEVICES] = schedule.devices.dump()
+            n = int(own_fields.pop("n", schedule.n))
+            return cls(registered_name or import_path(type(schedule)), own_fields, n)
         digest = hashlib.sha256()
         for t in range(rounds):
             add_to_digest(
@@ -123,6 +141,9 @@ class ScheduleSpec:
         if self.name == Sampled.__name__:
             inner = ScheduleSpec.parse(self.fields[_AVAILABILITY], n).make(n)
             return build("schedule", NAMED_SCHEDULES, self.name, {**self.fields, _AVAILABILITY: inner})  # type: ignore[no-any-return]
+        if self.name == Asynchronous.__name__ and _DEVICES in self.fields:
+            devices = Devices.parse(self.fields[_DEVICES])
+            return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **self.fields, _DEVICES: devices})  # type: ignore[no-any-return]
         fields = {key: function_or_value(f"schedule.{key}", value) for key, value in self.fields.items()}
         if ":" not in self.name:
             return build("schedule", NAMED_SCHEDULES, self.name, {"n": n, **fields})  # type: ignore[no-any-return]
@@ -178,5 +199,5 @@ def _defaults(cls: type[Any]) -> Table:
     return {
         option.name: option.default
         for option in dataclasses.fields(cls)
-        if option.init and option.default is not dataclasses.MISSING
+        if option.init and option.default not in (dataclasses.MISSING, None)
     }

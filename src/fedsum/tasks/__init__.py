@@ -7,7 +7,7 @@ from .data import IMAGE_SETS, Images, at_hand, load
 from .evaluation import ClientScores
 from .interface import BaseTask
 from .metric import Metric, check_better, directions_of
-from .network import Network, Outputs, network_of
+from .network import ClientLoss, Network, Outputs, client_loss_of, network_of
 from .normalization import group_norm
 from .partition import Partition
 from .quadratic import Quadratic
@@ -23,6 +23,7 @@ __all__ = [
     "Augment",
     "BaseTask",
     "ClientData",
+    "ClientLoss",
     "ClientScores",
     "Curvature",
     "Images",
@@ -36,6 +37,7 @@ __all__ = [
     "at_hand",
     "by_client",
     "check_better",
+    "client_loss_of",
     "curvature",
     "directions_of",
     "group_norm",

@@ -16,6 +16,9 @@ class BaseTask(Protocol):
     For `simulate(per_client=True)` a task defines `evaluate_clients(x) -> (metrics, scores)`: the metrics of
     `evaluate`, and arrays `loss` and optionally `accuracy` with one number per client, by name.
 
+    A task may have an attribute `client_groups`, ids of clients by the name of their group. Per-client evaluation then
+    adds the mean over each group, such as `client_accuracy_night`.
+
     For `simulate(local_epochs=...)` a task has an attribute `client_sizes`, the number of samples of each client, [N].
 
     A task whose `evaluate` returns metrics of its own states their directions in an attribute `better`, such as

@@ -1,6 +1,6 @@
-"""A task's network as a record, from which an engine can compute it with its own kernels."""
+"""A task's network and its loss as records, from which an engine can compute them in its own way."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,29 @@ class Network:
         pieces = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=1)
         named = zip(self.names, pieces, self.shapes, strict=True)
         return {name: piece.view(len(piece), *shape) for name, piece, shape in named}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientLoss:
+    """A task's loss as a function of separate parameters, for an engine with its own layout of the flat vector."""
+
+    shapes: tuple[torch.Size, ...]
+    """of the trained parameters, in their order in x"""
+    filters: tuple[bool, ...]
+    """which of them are filters of two-dimensional convolutions without groups; convolutions take them in any layout"""
+    loss: Callable[[Sequence[Tensor], Tensor], Tensor]
+    """from the parameters, in `compute_dtype`, and a batch"""
+    scale: Tensor | None
+    """factor of each client's loss, [N]; None if all are 1"""
+    compute_dtype: torch.dtype
+    """of the network's arithmetic; x may have more bits"""
+
+
+def client_loss_of(task: object) -> ClientLoss | None:
+    """The loss of a task whose class defines `as_client_loss`; None for every other task."""
+    as_client_loss = getattr(type(task), "as_client_loss", None)
+    loss: ClientLoss | None = None if as_client_loss is None else as_client_loss(task)
+    return loss
 
 
 def network_of(task: object) -> Network | None:

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -22,7 +22,8 @@ from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
 from .models import Residual
-from .network import Loss, Network, Outputs, Prepare
+from .modules import evaluation_copy, under_seed
+from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .scoring import binary_threshold, class_labels, has_one_output
 from .transforms import Augment
 from .weights import objective_scale
@@ -39,6 +40,8 @@ _ACTIVATIONS = 16
 """activations that torch holds at a time, in sizes of the input: a rough number that fills the device"""
 _TRAINING_STEPS = ("gradient", "gradients", "samples", "_loss", "_parameters", "_prepared")
 """methods that an engine with its own kernels does not call"""
+_LOSS_STEPS = ("gradient", "gradients", "_loss", "_parameters")
+"""methods that an engine does not call if it lays out the parameters by itself"""
 _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_prepared")
 """the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
@@ -96,11 +99,11 @@ class Task:
         self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
         self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
         self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
-        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.device, self.dtype, self.compute_dtype = torch.device("cpu"), torch.float32, torch.float32
         self._make = None if isinstance(model, nn.Module) else model
-        self._training = model if isinstance(model, nn.Module) else _under_seed(0, model)
+        self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
         self._training = copy.deepcopy(self._training).train()
-        self._evaluation = copy.deepcopy(self._training).eval()
+        self._evaluation = evaluation_copy(self._training)
         shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
         if not shapes:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
@@ -136,7 +139,7 @@ class Task:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         moved = copy.copy(self)
-        moved.device, moved.dtype = device, dtype
+        moved.device, moved.dtype, moved.compute_dtype = device, dtype, dtype
         moved.inputs, moved.targets = self.inputs.to(device), self.targets.to(device)
         if self.client_test is not None:
             inputs, targets = self.client_test.inputs.to(device), self.client_test.targets.to(device)
@@ -146,14 +149,25 @@ class Task:
             test_data = (inputs, targets) if pooled else (self.test_data[0].to(device), self.test_data[1].to(device))
             moved.test_data = test_data
         moved._training = copy.deepcopy(self._training).to(device, dtype)
-        moved._evaluation = copy.deepcopy(self._evaluation).to(device, dtype)
+        moved._evaluation = evaluation_copy(moved._training)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
         return moved
+
+    def computing_in(self, dtype: torch.dtype) -> Self:
+        """This task with the network's training in another precision. x, gradients and evaluation keep theirs."""
+        if self._overrides(_LOSS_STEPS):
+            accepted = f"{type(self).__name__} computes its gradients itself, in the run's dtype; use 'fp32' or 'tf32'"
+            raise InputError("precision", str(dtype).removeprefix("torch."), accepted)
+        computing = copy.copy(self)
+        computing.compute_dtype = dtype
+        # Also its frozen parameters and its buffers. The trained parameters are replaced by those of x.
+        computing._training = copy.deepcopy(self._training).to(dtype)
+        return computing
 
     def init(self, seed: int) -> Tensor:
         module = self._training
         if self._make:
-            module = _under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
+            module = under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
         trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
         return torch.cat(trained).to(self.device, self.dtype)
 
@@ -225,7 +239,8 @@ class Task:
         A subclass that overrides a step of training or of evaluation gives no module for it. One that overrides steps
         of both gives None.
         """
-        training = None if self._overrides(_TRAINING_STEPS) else self._training
+        plain = not self._overrides(_TRAINING_STEPS) and not self._reduced
+        training = self._training if plain else None
         evaluation = None if self._overrides(_EVALUATION_STEPS) else self._evaluation
         if training is None and evaluation is None:
             return None
@@ -250,6 +265,22 @@ class Task:
             evaluate_clients=self.evaluate_clients,
         )
 
+    def as_client_loss(self) -> ClientLoss | None:
+        """This task's loss as a record; None for a subclass that overrides how gradients follow from it."""
+        if self._overrides(_LOSS_STEPS):
+            return None
+        layers = self._training.named_modules()
+        plain = {
+            f"{name}.weight".lstrip(".") for name, layer in layers if type(layer) is nn.Conv2d and layer.groups == 1
+        }
+        return ClientLoss(
+            shapes=tuple(self._shapes),
+            filters=tuple(name in plain for name in self._names),
+            loss=self._batch_loss,
+            scale=self.scale,
+            compute_dtype=self.compute_dtype,
+        )
+
     def _overrides(self, steps: tuple[str, ...]) -> bool:
         """Whether a subclass or an attribute of this object replaces one of these methods."""
         return any(name in vars(self) or getattr(type(self), name) is not getattr(Task, name) for name in steps)
@@ -259,7 +290,25 @@ class Task:
         return {n: v.view(s) for n, v, s in zip(self._names, pieces, self._shapes, strict=True)}
 
     def _loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.loss(functional_call(self._training, self._parameters(x), (inputs,)), targets)
+        x = x.to(self.compute_dtype) if self._reduced else x
+        return self._module_loss(self._parameters(x), inputs, targets)
+
+    def _batch_loss(self, parameters: Sequence[Tensor], batch: Tensor) -> Tensor:
+        inputs, targets = self.samples(batch)
+        return self._module_loss(dict(zip(self._names, parameters, strict=True)), inputs, targets)
+
+    def _module_loss(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        if self._reduced and inputs.is_floating_point():
+            inputs = inputs.to(self.compute_dtype)
+        outputs = functional_call(self._training, parameters, (inputs,))
+        if self._reduced and isinstance(outputs, Tensor):
+            outputs = outputs.to(self.dtype)  # the loss sums over a batch, for which bf16 has too few bits
+        return self.loss(outputs, targets)
+
+    @property
+    def _reduced(self) -> bool:
+        """Whether the network computes with fewer bits than x has."""
+        return self.compute_dtype != self.dtype
 
     def prepared(self, inputs: Tensor) -> Tensor:
         """Inputs as the module takes them."""
@@ -345,9 +394,3 @@ class Task:
                 weight = 1.0 if self.scale is None else self.scale[client]
                 total += g * (weight * len(indices) / (len(part) * self.n))
         return total
-
-
-def _under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every CUDA device
-        return make()

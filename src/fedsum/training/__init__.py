@@ -4,6 +4,7 @@ from .history import History
 from .local_steps import mean_steps, step_counts
 from .observer import Callback, Observer, RoundDone, Training
 from .options import OPTIONS, RESULT_NEUTRAL, Options
+from .outstanding import Outstanding
 from .progress_bar import ProgressBar, shows_progress
 from .ranks import Ranks, joined_ranks
 from .rates import (
@@ -33,6 +34,7 @@ __all__ = [
     "InverseSqrt",
     "Observer",
     "Options",
+    "Outstanding",
     "PerRound",
     "ProgressBar",
     "Ranks",

@@ -161,14 +161,15 @@ class Options:
     dtype: torch.dtype = _option(
         "of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )
-    precision: Literal["fp32", "tf32"] = _option(
-        "on CUDA: 'fp32' (exact), or 'tf32' (factors rounded to 10 bits, faster)",
-        _one_of("fp32", "tf32"),
+    precision: Literal["fp32", "tf32", "bf16"] = _option(
+        "'fp32' (exact), 'tf32' (on CUDA, factors rounded to 10 bits, faster) or 'bf16' (the network computes in it)",
+        _one_of("fp32", "tf32", "bf16"),
         default="fp32",
     )
     deterministic: bool = _option("on CUDA: the same bits for the same seed, at some cost", _boolean, default=False)
     engine: str = _option(
-        "'auto', 'loop', 'batched' (stacked clients) or 'workers' (CPU processes); all give the same result",
+        "'auto', 'loop', 'batched' (stacked clients), 'streams' (clients side by side, for large networks) or 'workers'"
+        " (CPU processes); all give the same result",
         _one_of(*ENGINES),
         default="auto",
         changes_result=False,

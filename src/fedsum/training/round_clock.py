@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..algorithms import Algorithm, Round, Traffic, count
 from ..engine import StepCounts
-from ..participation import Devices, Ids
+from ..participation import Asynchronous, Devices, Ids, Schedule
 from .options import Options
 from .state import RunState
 
@@ -27,6 +28,33 @@ class Closed:
     """the messages that the server sent to late clients"""
 
 
+class MessageSizes(NamedTuple):
+    """The sizes of one client's messages in a round."""
+
+    down: Traffic
+    up: Traffic
+    farewell: Traffic
+
+
+def message_sizes(algorithm: Algorithm, state: RunState, now: Round) -> MessageSizes:
+    down, client = algorithm.downlink(state.server, now), state.clients.initial
+    # The size of an uplink is that of any gradient's.
+    G = torch.zeros_like(state.server["x"])
+    uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), G, now)
+    return MessageSizes(count(down), count(uplink), count(algorithm.farewell(state.server, now)))
+
+
+def schedule_of_run(
+    schedule: Schedule, algorithm: Algorithm, state: RunState, now: Round, counts: StepCounts
+) -> Schedule:
+    """The schedule; if its arrivals depend on a client's work, for the steps and messages of this run."""
+    if not isinstance(schedule, Asynchronous):
+        return schedule
+    sizes = message_sizes(algorithm, state, now)
+    down_bytes = (sizes.down + sizes.farewell).bytes
+    return schedule.during(steps=counts, down_bytes=down_bytes, up_bytes=sizes.up.bytes)
+
+
 class RoundClock:
     """Closes rounds, given the clients' devices.
 
@@ -40,19 +68,13 @@ class RoundClock:
 
     def close(self, asked: Ids, state: RunState, now: Round) -> Closed:
         """Who of the clients that were asked takes part, and how long the round takes."""
-        algorithm, options = self._algorithm, self._options
-        down = algorithm.downlink(state.server, now)
-        farewell = count(algorithm.farewell(state.server, now))
-        client = state.clients.initial
-        # The size of an uplink is that of any gradient's.
-        G = torch.zeros_like(state.server["x"])
-        uplink, _ = algorithm.report(client, down, algorithm.plan(client, down, now), G, now)
+        options, sizes = self._options, message_sizes(self._algorithm, state, now)
         seconds = self._devices.seconds(
             asked,
             options.seed,
             steps=self._counts if isinstance(self._counts, int) else self._counts[asked],
-            down_bytes=(count(down) + farewell).bytes,
-            up_bytes=count(uplink).bytes,
+            down_bytes=(sizes.down + sizes.farewell).bytes,
+            up_bytes=sizes.up.bytes,
         )
         if not len(asked):
             return Closed(asked, asked, 0.0, Traffic())
@@ -62,4 +84,4 @@ class RoundClock:
             end = min(end, options.deadline)
         in_time = seconds <= end
         late = asked[~in_time]
-        return Closed(asked[in_time], late, end, count(down) * len(late))
+        return Closed(asked[in_time], late, end, sizes.down * len(late))

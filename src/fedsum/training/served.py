@@ -1,5 +1,6 @@
 """Per-client evaluation: summary metrics over the clients, and a table with one row per client."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def served_metrics(scores: ClientScores, counts: NDArray[np.int64]) -> dict[str, float]:
-    """Mean, worst tenth and gap of every score.
+def served_metrics(
+    scores: ClientScores, counts: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]] | None = None
+) -> dict[str, float]:
+    """Mean, worst tenth and gap of every score, and its mean over each group of clients.
 
     The gap is the difference between the tenth of the clients with the most active rounds and the tenth with the
     fewest; it is positive if the latter are worse off. A tenth is at least one client. Clients that were active as
@@ -21,6 +24,7 @@ def served_metrics(scores: ClientScores, counts: NDArray[np.int64]) -> dict[str,
     Args:
       scores: `loss` and `accuracy` per client.
       counts: active rounds per client.
+      groups: ids of clients by the name of their group, a task's `client_groups`.
 
     >>> scores = {"accuracy": np.array([0.9, 0.8, 0.4])}
     >>> {name: round(value, 3) for name, value in served_metrics(scores, np.array([9, 5, 1])).items()}
@@ -34,6 +38,8 @@ def served_metrics(scores: ClientScores, counts: NDArray[np.int64]) -> dict[str,
         row[f"client_{name}_mean"] = float(values.mean())
         row[f"client_{name}_worst"] = float(better * np.sort(better * values)[:tenth].mean())
         row[f"client_{name}_gap"] = float(better * (values[frequent].mean() - values[rare].mean()))
+        for group, ids in (groups or {}).items():
+            row[f"client_{name}_{group}"] = float(values[ids].mean())
     return row
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -32,7 +32,7 @@ from .options import Options
 from .ranks import Ranks, joined_ranks
 from .rates import PerRound
 from .round import play_round
-from .round_clock import RoundClock
+from .round_clock import RoundClock, schedule_of_run
 from .served import served_metrics, served_table
 from .state import RunState
 from .stopping import exploded
@@ -57,17 +57,22 @@ def train(
         ranks = joined_ranks()
         device = ranks.device(options.torch_device())
         with arithmetic(device, options.precision, options.deterministic):
-            bound = bound_task(task, device, options.dtype)
+            bound = bound_task(task, device, options.dtype, options.precision)
             return _Loop(bound, algorithm, schedule, options, device, observers, ranks).run()
 
 
 def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> None:
-    """Refuses a schedule or devices for other numbers of clients, and a schedule or an algorithm for fewer rounds."""
+    """Refuses parts of a run that do not fit: other numbers of clients, fewer rounds, asynchrony."""
     rounds = options.rounds
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
     if options.devices is not None and options.devices.n not in (None, task.n):
         raise InputError("devices.n", options.devices.n, f"the task has {task.n} clients")
+    if hasattr(schedule, "dispatch"):
+        if options.devices is not None:
+            raise InputError("devices", options.devices, "none: an asynchronous schedule has its own devices")
+        if algorithm.only_synchronous:
+            raise InputError("algorithm", algorithm, f"no asynchronous schedule: {algorithm.only_synchronous}")
     refuse_short(schedule, rounds)
     parts: dict[str, Any] = {"schedule": schedule, "algorithm": algorithm}
     for part, source in parts.items():
@@ -108,6 +113,8 @@ class _Loop:
             memory=StateBank(algorithm.init_row(x0)),
             meter=DelayMeter(task.n),
         )
+        schedule = schedule_of_run(schedule, algorithm, self.state, first, self.counts)
+        self.dispatch, self.time = getattr(schedule, "dispatch", None), getattr(schedule, "time", None)
         self.training = Training(task, algorithm, schedule, options, device, self.state, ranks)
         self.observers = observers
         self.round_clock = RoundClock(algorithm, options.devices, options, self.counts) if options.devices else None
@@ -123,9 +130,6 @@ class _Loop:
         task, algorithm, options = run.task, run.algorithm, run.options
         for observer in self.observers:
             observer.restore(run)
-        for observer in self.observers:
-            observer.started(run)
-        diverged = None
         engine = choose_engine(
             options.engine,
             regularised(task, options.clip_norm, options.weight_decay),
@@ -134,8 +138,13 @@ class _Loop:
             K=self.counts,
             batch_size=options.batch_size,
             rounds=options.rounds,
+            chosen=state.engine,
         )
+        state.engine = engine.name
+        diverged = None
         with closing(engine):
+            for observer in self.observers:
+                observer.started(run)
             if not state.rows:
                 initial = self._evaluate()
                 if not math.isfinite(initial["train_loss"]):
@@ -155,9 +164,13 @@ class _Loop:
                         expected = None  # who is late in the next round is not known yet
                     state.sent += closed.lost
                     state.time, state.late = state.time + closed.seconds, state.late + len(closed.late)
+                sent = self._checked("dispatch", self.dispatch, now.t) if self.dispatch else None
                 state.sent += play_round(
-                    algorithm, state, active, expected, now, engine, options.seed, self.shares, run.ranks
+                    algorithm, state, active, expected, now, engine, options.seed, self.shares, run.ranks, sent
                 )
+                state.engine = engine.name
+                if self.time:
+                    state.time = float(self.time(options.seed, now.t))
                 tau, row = state.meter.update(active), None
                 with clock.halted(exactly=options.evaluates(state.done)):
                     if options.evaluates(state.done):
@@ -185,7 +198,7 @@ class _Loop:
             per_client=state.served,
             seed=options.seed,
         )
-        remedy = partial(_remedy, algorithm, task, options.eta_g, round(self.K), history)
+        remedy = partial(_remedy, algorithm, task, run.schedule, options.eta_g, round(self.K), history)
         if diverged is None:
             rose = exploded(state.rows)
             reason = stopped or (f"{rose}: {remedy()}" if rose else "")
@@ -207,9 +220,11 @@ class _Loop:
         return rule.reason(rows, stated)
 
     def _active(self, t: int) -> Ids:
-        run = self.training
-        ids = run.schedule.active(run.options.seed, t)
-        return as_ids(f"schedule.active(seed={run.options.seed}, round={t})", ids, run.task.n)
+        return self._checked("active", self.training.schedule.active, t)
+
+    def _checked(self, name: str, clients: Callable[[int, int], Ids], t: int) -> Ids:
+        seed = self.training.options.seed
+        return as_ids(f"schedule.{name}(seed={seed}, round={t})", clients(seed, t), self.training.task.n)
 
     def _evaluate(self) -> dict[str, float]:
         x = self._evaluated()
@@ -229,8 +244,10 @@ class _Loop:
         state.evaluation_seconds += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
+        if self.round_clock or self.time:
+            row |= {"time": state.time}
         if self.round_clock:
-            row |= {"time": state.time, "late": state.late}
+            row |= {"late": state.late}
         row |= {"seconds": state.training_seconds, "eval_seconds": state.evaluation_seconds}
         # As Python numbers, because the row is written to files.
         return {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
@@ -254,7 +271,7 @@ class _Loop:
         row, scores = self.evaluate_clients(x)
         counts = state.meter.counts
         state.served = served_table(task, scores, counts.copy())
-        return row | served_metrics(scores, counts)
+        return row | served_metrics(scores, counts, getattr(task, "client_groups", None))
 
 
 class _Clock:
@@ -275,11 +292,13 @@ class _Clock:
             self._since = time.perf_counter()
 
 
-def _remedy(algorithm: Algorithm, task: BaseTask, eta_g: float, K: int, history: History) -> str:
+def _remedy(algorithm: Algorithm, task: BaseTask, schedule: Schedule, eta_g: float, K: int, history: History) -> str:
     """The largest eta_l that theory covers at the run's eta_g, for the measured delays.
 
     It is a multiple of 1/L if the task does not know L, and FedSUM's if the paper does not analyse the algorithm.
     """
+    if hasattr(schedule, "dispatch"):
+        return "try a smaller eta_l; theory does not cover asynchronous training"
     L, over_L = (task.L, "") if isinstance(task, Quadratic) else (1.0, "/L (L: smoothness of the loss)")
     label = algorithm.label if algorithm.label in theory.FAMILY else "FedSUM"
     tau_max = history.delays.max

@@ -31,15 +31,19 @@ class Faulty(ClientApp):
         if "step_id" not in message.content:
             return self.sound(message, context)
         step_id = to_order(message.content).step_id
-        fault = due(Path(context.node_config["state"]), step_id)
+        state = Path(context.node_config["state"])
+        folder, away = (state / step_id.job / f"client-{step_id.client}{end}" for end in ("", ".away"))
+        fault = due(state, step_id)
         if fault == "delete":
             for name in ("merged", "pending"):
-                folder = Path(context.node_config["state"]) / step_id.job / f"client-{step_id.client}"
                 (folder / f"{name}.safetensors").unlink(missing_ok=True)
         if fault == "flip":
-            for path in (Path(context.node_config["state"]) / step_id.job / f"client-{step_id.client}").glob("*.s*"):
+            for path in folder.glob("*.s*"):
                 content = path.read_bytes()
                 path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        if fault == "disk-returns":
+            folder.rename(folder.with_suffix(".replaced"))
+            away.rename(folder)
         if fault == "clock":
             clientapp.time = SimpleNamespace(time=lambda: time.time() + 86_400)
         if fault in TEXTS:
@@ -55,6 +59,9 @@ class Faulty(ClientApp):
         reply = self.sound(message, context)
         if fault == "raise":
             raise RuntimeError("raised after computing")
+        if fault == "disk-vanishes":
+            folder.rename(away)
+            raise RuntimeError("the disk vanished")
         if fault == "kill-before":
             os.kill(os.getpid(), signal.SIGKILL)
         if fault == "kill-after":

@@ -1,6 +1,7 @@
 """Quadratics for quick tests, or a linear model on samples from a file, if the test has written one."""
 
 import os
+import time
 
 import torch
 from torch import nn
@@ -19,6 +20,14 @@ class AllWeights(nn.Module):
         return inputs.squeeze(1) + self.weights.square().sum()
 
 
+class Irreproducible(Quadratic):
+    """Gradients that differ whenever they are computed again."""
+
+    def gradient(self, x, i, batch):
+        noise = torch.randn(len(x), generator=torch.Generator().manual_seed(time.time_ns() % 2**63))
+        return super().gradient(x, i, batch) + 0.3 * noise.to(x.dtype)
+
+
 def task(n):
     if d := os.environ.get("FEDSUM_TEST_PARAMETERS"):
         samples = (torch.zeros(4, 1), torch.zeros(4))
@@ -28,4 +37,5 @@ def task(n):
         data = torch.load(path)  # few imports, because a client app is started for every order
         learnt = Task(lambda: nn.Linear(64, 10), nn.functional.cross_entropy, data["clients"], data["test"])
         return learnt.to(torch.device("cpu"), torch.float64)  # float64, so that rounding does not look like a fault
-    return Quadratic.random(n, 50, noise=0.5, spread=3.0, seed=1).to(torch.device("cpu"), torch.float32)
+    kind = Irreproducible if os.environ.get("FEDSUM_TEST_IRREPRODUCIBLE") else Quadratic
+    return kind.random(n, 50, noise=0.5, spread=3.0, seed=1).to(torch.device("cpu"), torch.float32)

@@ -13,6 +13,8 @@ from .snapshots import FrozenRows
 
 _SHARE = 0.5
 """share of the free memory of a device or host that a new block may take"""
+_TRAINING = 16
+"""device memory that stays free for training, in sizes of a client's state: for a cohort of two large models"""
 
 
 class Block:
@@ -34,6 +36,9 @@ class Block:
 
     def expect(self, slots: Tensor) -> None:
         """Announces the slots that will be read next. Only an offloaded block prepares them."""
+
+    def release(self) -> None:
+        """Frees device memory of the cohort before: called after a cohort was read, in every block."""
 
     def settle(self) -> None:
         """Completes all writes, so that `rows` is up to date."""
@@ -68,7 +73,7 @@ def make_block(rows: int, like: State) -> Block:
     cuda = device.type == "cuda"
     size = rows * sum(value.nbytes for value in like.values())
     shapes = {name: (rows, *value.shape) for name, value in like.items()}
-    if cuda and size <= _SHARE * torch.cuda.mem_get_info(device)[0]:
+    if cuda and size <= _SHARE * (device_memory_free(device) - _TRAINING * size / rows):
         return Block({name: value.new_empty(shapes[name]) for name, value in like.items()})
     if size <= _SHARE * host_memory_free():
         # Not pinned, which would take seconds for gigabytes: rows are copied through pinned buffers.
@@ -80,6 +85,13 @@ def make_block(rows: int, like: State) -> Block:
 
         return OffloadedBlock(state, device)
     return Block(state)
+
+
+def device_memory_free(device: torch.device) -> float:
+    """Bytes that this process can still take on the device, within torch.cuda.set_per_process_memory_fraction."""
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = torch.cuda.get_per_process_memory_fraction(device) * total
+    return min(free, allowed - torch.cuda.memory_reserved(device))
 
 
 def host_memory_free() -> float:

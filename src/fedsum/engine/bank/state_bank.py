@@ -41,13 +41,10 @@ class StateBank(Mapping[int, State]):
 
     def gather(self, clients: Ids) -> State:
         """The stacked state of a cohort on the device. New clients get a slot with the initial state."""
-        cohort = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
-        for block, places, slots in self._spread(clients):
-            rows = block.read(slots)
-            if len(places) == len(clients):
-                return rows
-            for name, value in cohort.items():
-                value.index_copy_(0, on_device(places, value.device), rows[name])
+        cohort = self._read(clients)
+        if self._offloaded:
+            for block in self._blocks:
+                block.release()
         return cohort
 
     def scatter(self, clients: Ids, state: State) -> None:
@@ -61,6 +58,8 @@ class StateBank(Mapping[int, State]):
     def expect(self, clients: Ids) -> None:
         """Announces the clients of the next `gather`, so that their transfer overlaps with the device's work."""
         if self._offloaded:
+            for block in self._blocks:
+                block.settle()  # also blocks that no next client is in: pending writes hold host memory
             for block, _, slots in self._spread(clients):
                 block.expect(slots)
 
@@ -80,6 +79,16 @@ class StateBank(Mapping[int, State]):
     def _thaw(self) -> None:
         for block in self._blocks:
             block.thaw()
+
+    def _read(self, clients: Ids) -> State:
+        cohort = {name: v.new_empty(len(clients), *v.shape) for name, v in self.initial.items()}
+        for block, places, slots in self._spread(clients):
+            rows = block.read(slots)
+            if len(places) == len(clients):
+                return rows
+            for name, value in cohort.items():
+                value.index_copy_(0, on_device(places, value.device), rows[name])
+        return cohort
 
     def _spread(self, clients: Ids) -> Iterator[tuple[Block, Tensor, Tensor]]:
         """Per block with clients of the cohort: the block, their places in the cohort and their slots in the block."""
