@@ -74,14 +74,14 @@ class Mutable(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.features, self.others = nn.Sequential(*block(), nn.Tanh()), nn.Sequential(*block(3, 8, nn.Dropout(0.5)))
-        self.last = nn.Linear(128, 3)
+        self.features, self.hooked = nn.Sequential(*block(), nn.Tanh()), nn.Sequential(*block())
+        self.dropped, self.last = nn.Sequential(*block(3, 8, nn.Dropout(0.5))), nn.Linear(128, 3)
 
     def forward(self, x):
         self.features[3] = nn.Sigmoid()
-        self.others.eval()
-        hook = self.others[2].register_forward_hook(lambda layer, inputs, outputs: 1 - outputs)
-        maps = self.features(x) + self.others(x)
+        self.dropped.eval()
+        hook = self.hooked[1].register_forward_hook(lambda layer, inputs, outputs: 1 - outputs)
+        maps = self.features(x) + self.hooked(x) + self.dropped(x)
         hook.remove()
         return self.last(maps.flatten(1))
 

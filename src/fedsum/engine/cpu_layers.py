@@ -110,7 +110,7 @@ class _Blocks(nn.Sequential):
 
     def forward(self, values: Tensor) -> Tensor:
         if tuple(self) != self.layers:
-            return super().forward(values)  # type: ignore[no-any-return]
+            return super().forward(values)  # type: ignore[no-untyped-call,no-any-return]
         for step in self.steps:
             values = step(values)
         return values
@@ -135,7 +135,8 @@ def with_fast_dropout(module: nn.Module) -> nn.Module:
 
 def _replace(module: nn.Module, kinds: Collection[type[nn.Module]]) -> None:
     for layer in module.modules():
-        if (fast := _fast_class(layer)) in kinds:
+        fast = _fast_class(layer)
+        if fast is not None and fast in kinds:
             layer.__class__ = fast
 
 
