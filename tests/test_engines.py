@@ -278,5 +278,5 @@ def test_bank_memory_follows_the_clients_seen():
 def test_engine_names():
     with pytest.raises(InputError, match="did you mean 'batched'"):
         final(FedSUM(), "bached")
-    with pytest.raises(InputError, match=r"did you mean 'fp32'\? known: fp32, tf32, bf16"):
+    with pytest.raises(InputError, match=r"did you mean 'bf16'\? known: bf16, fp32, tf32"):
         final(FedSUM(), "loop", precision="fp16")
