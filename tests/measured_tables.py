@@ -51,6 +51,26 @@ def engine_gpu():
     return table(heads, rows)
 
 
+def deep():
+    names = {"resnet": "ResNet-18, 10 clients, K = 10, batch 32", "bert": "BERT-base, 2 clients, K = 3, 4 x 64 tokens"}
+    by_row = {}
+    for result in read("deep-h200.json")["results"]:
+        by_row.setdefault(result["row"], {})[result["engine"]] = result
+    rows = [
+        (
+            f"{names[row.partition('-')[0]]}, {row.partition('-')[2]}",
+            f"{engines['plain']['ms']:.0f}",
+            f"{engines['streams']['ms']:.0f}",
+            f"{engines['plain']['ms'] / engines['streams']['ms']:.1f}x",
+            f"{engines['streams']['GiB']:.1f}",
+            f"{engines['streams']['start_s']:.0f}",
+        )
+        for row, engines in by_row.items()
+    ]
+    heads = ["network, precision", "plain loop, ms", "`streams`, ms", "speedup", "memory, GiB", "start, s"]
+    return table(heads, rows)
+
+
 def engine_cpu():
     rows = [
         (_NETWORKS[row["model"]], f"{row['plain_ms']:.0f}", f"{row['fedsum_ms']:.0f}", f"{row['ratio']:.1f}x")
@@ -218,6 +238,7 @@ TABLES = {
     "bank": bank,
     "checkpoints": checkpoints,
     "cpu-step": cpu_step,
+    "deep": deep,
     "engine-cpu": engine_cpu,
     "engine-gpu": engine_gpu,
     "link": link,

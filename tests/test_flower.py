@@ -40,7 +40,12 @@ RUNS = [
         id="momentum",
         marks=pytest.mark.slow,
     ),
-    pytest.param(("FOCUS", "FedDyn", "FedProx", "Compressed"), [*SETS, [0, 1]], id="proximal", marks=pytest.mark.slow),
+    pytest.param(
+        ("FOCUS", "FedDyn", "FedProx", "Compressed", "FedBuff", "FedAsync"),
+        [*SETS, [0, 1]],
+        id="proximal",
+        marks=pytest.mark.slow,
+    ),
 ]
 pytestmark = pytest.mark.xdist_group("flower")  # one after the other: a federation needs all cores
 

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -19,8 +19,7 @@ def compiled(function: F, **options: Any) -> F:
     call compiles a copy with its own code, so that one task cannot change how another is trained.
     """
     with _without_warnings():
-        copied: F = torch.compile(_with_own_code(function), dynamic=False, **options)
-    return copied
+        return cast(F, torch.compile(_with_own_code(function), dynamic=False, **options))
 
 
 @contextmanager

@@ -75,7 +75,8 @@ class _Some:
 
     def active(self, seed: int, round: int) -> Ids:
         number, rest = np.divmod(self._schedule.active(seed, round), self._schedule.n // self.n)
-        return number[(rest == 0) & (number < self.n)]
+        ids: Ids = number[(rest == 0) & (number < self.n)]
+        return ids
 
 
 def _task(name: str, clients: int, alpha: float, seed: int, availability: Schedule) -> Task:

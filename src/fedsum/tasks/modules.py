@@ -1,10 +1,20 @@
-"""The modules of a task: made under a seed, and copied for evaluation."""
+"""The modules of a task: made under a seed, copied for evaluation, and whether they draw random numbers."""
 
 import copy
 from collections.abc import Callable
 
 import torch
 from torch import nn
+
+from .models import Residual
+
+# Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
+_WITHOUT_RANDOMNESS = (
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, nn.LayerNorm, nn.Softmax, nn.LogSoftmax),
+    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
+    *(Residual, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+)
 
 
 def under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
@@ -17,3 +27,8 @@ def under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
 def evaluation_copy(module: nn.Module) -> nn.Module:
     """A copy in evaluation mode that shares the parameters, which are large and which a task replaces by x anyway."""
     return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()}).eval()
+
+
+def may_draw(module: nn.Module) -> bool:
+    """Whether the module may draw random numbers, as dropout does."""
+    return any(type(layer) not in _WITHOUT_RANDOMNESS for layer in module.modules())

@@ -1,9 +1,11 @@
 """Normalization without batch statistics."""
 
 import copy
+from collections.abc import Callable
 from math import gcd
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
@@ -65,3 +67,20 @@ def _replacement(layer: nn.Module) -> nn.Module | None:
     if layer.affine:
         new.weight, new.bias = layer.weight, layer.bias
     return new.train(layer.training)
+
+
+def refuse_batch_statistics(module: nn.Module, small_batch: Callable[[], Tensor]) -> None:
+    """Raises InputError if one training batch changes the module's buffers, which all clients share."""
+    module = copy.deepcopy(module)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    if not before:
+        return
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        module(small_batch())
+    for name, buffer in module.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            raise InputError(
+                f"model.{name}",
+                "a buffer",
+                "changes in training, as batch statistics do; fedsum.tasks.group_norm(model) has none",
+            )

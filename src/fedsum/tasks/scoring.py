@@ -1,7 +1,9 @@
 """Loss, accuracy and outputs of a data set, from the model's outputs chunk by chunk."""
 
+import copy
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -185,3 +187,30 @@ def binary_threshold(loss: Loss, outputs: Tensor, targets: Tensor) -> float | No
             if holds():
                 return threshold
     return None
+
+
+def output_threshold(
+    module: nn.Module, small_batch: Callable[[], Tensor], targets: Tensor, loss: Loss, tested: bool
+) -> float | None:
+    """The output above which a model with one output predicts label 1; warns if the loss does not tell.
+
+    `small_batch` makes the inputs of the first two samples. `tested`: whether there is a test set.
+    """
+    try:
+        with torch.no_grad():
+            outputs = copy.deepcopy(module)(small_batch())
+    except Exception:  # a module that fails here fails in training, where the error is reported
+        return None
+    if not has_one_output(outputs, len(targets[:2])):
+        return None
+    labels = class_labels(targets)
+    if labels is None or set(labels.tolist()) != {0, 1}:
+        return None
+    threshold = binary_threshold(loss, outputs, targets[:2])
+    if threshold is None and tested:
+        warnings.warn(
+            "no test_accuracy: the model has one output, and the loss does not tell above which output it means"
+            " label 1; define it with Task(..., metrics={...})",
+            stacklevel=3,
+        )
+    return threshold

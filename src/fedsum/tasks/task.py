@@ -1,7 +1,6 @@
 """Your own task: any torch module, any loss, any clients' data."""
 
 import copy
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,20 +20,13 @@ from .client_data import client_data as as_client_data
 from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
-from .models import Residual
-from .modules import evaluation_copy, under_seed
+from .modules import evaluation_copy, may_draw, under_seed
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
-from .scoring import binary_threshold, class_labels, has_one_output
+from .normalization import refuse_batch_statistics
+from .scoring import output_threshold
 from .transforms import Augment
 from .weights import objective_scale
 
-# Layers that draw no random numbers. Keying the randomness of any other layer takes some microseconds per client.
-_WITHOUT_RANDOMNESS = (
-    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
-    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, nn.LayerNorm, nn.Softmax, nn.LogSoftmax),
-    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
-    *(Residual, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
-)
 _EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 _ACTIVATIONS = 16
 """activations that torch holds at a time, in sizes of the input: a rough number that fills the device"""
@@ -111,12 +103,12 @@ class Task:
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
-        self.has_dropout = any(type(module) not in _WITHOUT_RANDOMNESS for module in self._training.modules())
+        self.has_dropout = may_draw(self._training)
         self.source = source
         self._use_channels_last = False  # for the trial itself
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
-        self._refuse_batch_statistics()
-        self.threshold = self._binary_threshold()
+        refuse_batch_statistics(self._training, self._first_inputs)
+        self.threshold = output_threshold(self._evaluation, self._first_inputs, self.targets, loss, bool(test_data))
 
     @property
     def client_sizes(self) -> NDArray[np.int64]:
@@ -342,44 +334,6 @@ class Task:
 
     def _gradient_norm_sq(self, x: Tensor) -> dict[str, float]:
         return {"gradient_norm_sq": float(self._full_gradient(x).square().sum())} if self.gradient_norm else {}
-
-    def _binary_threshold(self) -> float | None:
-        """The output above which a model with one output predicts label 1; warns if the loss does not tell."""
-        targets = self.targets[:2]
-        try:
-            with torch.no_grad():
-                outputs = copy.deepcopy(self._evaluation)(self._first_inputs())
-        except Exception:  # a module that fails here fails in training, where the error is reported
-            return None
-        if not has_one_output(outputs, len(targets)):
-            return None
-        labels = class_labels(self.targets)
-        if labels is None or set(labels.tolist()) != {0, 1}:
-            return None
-        threshold = binary_threshold(self.loss, outputs, targets)
-        if threshold is None and self.test_data:
-            warnings.warn(
-                "no test_accuracy: the model has one output, and the loss does not tell above which output it means"
-                " label 1; define it with Task(..., metrics={...})",
-                stacklevel=3,
-            )
-        return threshold
-
-    def _refuse_batch_statistics(self) -> None:
-        """Raises InputError if one training batch changes the module's buffers, which all clients share."""
-        module = copy.deepcopy(self._training)
-        before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        if not before:
-            return
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module(self._prepared(self.inputs[:2]))
-        for name, buffer in module.named_buffers():
-            if not torch.equal(buffer, before[name]):
-                raise InputError(
-                    f"model.{name}",
-                    "a buffer",
-                    "changes in training, as batch statistics do; fedsum.tasks.group_norm(model) has none",
-                )
 
     def _full_gradient(self, x: Tensor) -> Tensor:
         """The gradient of f = (1/N) sum_i N w_i f_i at x, dropout off."""
