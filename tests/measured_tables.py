@@ -79,6 +79,15 @@ def engine_cpu():
     return table(["network", "plain loop, ms", "fedsum, ms", "speedup"], rows)
 
 
+def cpu_step():
+    keys = ("plain", "torch_layers", "fedsum")
+    rows = [
+        (row["workload"], *(f"{row[key]:.1f}" for key in keys), f"{row['plain'] / row['fedsum']:.2f}x")
+        for row in read("cpu-step.json")
+    ]
+    return table(["ms per local step", "plain PyTorch", "torch's layers", "fedsum's layers", "speedup"], rows)
+
+
 def peers():
     seconds = {(row["workload"], row["framework"]): row["seconds"] for row in read("peers-cpu.json")}
     rows = []
@@ -228,6 +237,7 @@ def _with_period(row, limit, period):
 TABLES = {
     "bank": bank,
     "checkpoints": checkpoints,
+    "cpu-step": cpu_step,
     "deep": deep,
     "engine-cpu": engine_cpu,
     "engine-gpu": engine_gpu,

@@ -11,6 +11,7 @@ from ..algorithms import LocalPlan
 from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
+from .local_model import LocalModel
 from .step_counts import StepCounts, steps_of
 
 
@@ -39,11 +40,28 @@ def mean_gradient(gradient: Callable[[Tensor, Tensor], Tensor], plan: LocalPlan,
     return total.div_(K)
 
 
+class ClientWork:
+    """The local work of one client after the other. Every engine that trains clients one by one uses this."""
+
+    def __init__(self, task: BaseTask, seed: int, batch_size: int) -> None:
+        self._task, self._seed, self._batch_size = task, seed, batch_size
+        self._local = LocalModel.of(task)
+
+    def __call__(self, plan: LocalPlan, client: int, t: int, K: int) -> Tensor:
+        """G of the client in round t. Valid until the next call."""
+        task, local = self._task, self._local
+        batches = task.batches(self._seed, t, client, K, self._batch_size)
+        with keyed_noise(task, self._seed, t, client, plan.start.device):
+            if local is None:
+                return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+            if local.adds_up(plan):
+                return local.mean_gradient(plan, client, batches)
+            return mean_gradient(lambda x, batch: local.gradient(x, client, batch), plan, batches)
+
+
 def client_work(task: BaseTask, plan: LocalPlan, client: int, t: int, *, seed: int, K: int, batch_size: int) -> Tensor:
-    """G of one client in round t. Every engine that trains clients one by one calls this."""
-    batches = task.batches(seed, t, client, K, batch_size)
-    with keyed_noise(task, seed, t, client, plan.start.device):
-        return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+    """G of one client in round t, for callers that train one client only."""
+    return ClientWork(task, seed, batch_size)(plan, client, t, K)
 
 
 class LoopEngine:
@@ -52,15 +70,14 @@ class LoopEngine:
     name = "loop"
 
     def __init__(self, task: BaseTask, seed: int, K: StepCounts, batch_size: int) -> None:
-        self.task, self.seed, self.K, self.batch_size = task, seed, K, batch_size
+        self._K, self._client_work = K, ClientWork(task, seed, batch_size)
 
     def __call__(self, plan: LocalPlan, clients: Ids, t: int) -> Tensor:
         """G of each client, [S, d]; the plan's vectors are shared, [d], or stacked, [S, d]."""
         G = plan.start.new_empty(len(clients), plan.start.shape[-1])
         with one_thread():
             for row, client in enumerate(clients.tolist()):
-                K, own = steps_of(self.K, client), own_plan(plan, row)
-                G[row] = client_work(self.task, own, client, t, seed=self.seed, K=K, batch_size=self.batch_size)
+                G[row] = self._client_work(own_plan(plan, row), client, t, steps_of(self._K, client))
         return G
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import LocalPlan
-from .loop import client_work
+from .loop import ClientWork
 from .step_counts import steps_of
 
 Job = tuple[int, int, dict[str, float], bool, int]
@@ -29,14 +29,13 @@ def main(descriptor: int) -> None:
     start, correction, *G = (_mapped(path, (d,), dtype) for path, d, dtype in connection.recv())
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
+    client_work = ClientWork(settings["task"], settings["seed"], settings["batch_size"])
     connection.send(None)
     while True:
         client, t, scalars, corrected, index = jobs.get()
         try:
             plan = LocalPlan(start, correction=correction if corrected else None, **scalars)
-            options = {"seed": settings["seed"], "batch_size": settings["batch_size"]}
-            options["K"] = steps_of(settings["K"], client)
-            G[index].copy_(client_work(settings["task"], plan, client, t, **options))
+            G[index].copy_(client_work(plan, client, t, steps_of(settings["K"], client)))
             connection.send(None)
         except Exception:
             connection.send(traceback.format_exc())

@@ -1,0 +1,130 @@
+"""CPU time of one local step on one core: plain PyTorch, torch's layers in fedsum, and fedsum's own layers.
+
+python benchmarks/cpu_step.py [--workloads mnist cifar10 pfl-cifar10] [--repeats 40] [--operations] [--out results.json]
+
+The workloads are those of peers.py. The three alternate. A time is the smallest of all repeats, in CPU time of this
+process, so that it hardly depends on other load of the machine. `--operations` lists the time of every operation of
+a step of fedsum's own layers. The allocator has the same settings as in fedsum's workers and in peers.py.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+from rivals import ALLOCATOR
+
+if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR})  # glibc reads them at its start
+
+import torch
+from models import build
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from workload import RECIPES
+
+import fedsum
+from fedsum.engine.local_model import LocalModel
+from fedsum.engine.loop import mean_gradient
+from fedsum.tasks import Task
+
+
+def ways(name):
+    """The K steps of a client in each of the three ways, and one step of fedsum's layers."""
+    recipe = RECIPES[name]
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(recipe.size, *recipe.shape, generator=draw)
+    targets = torch.randint(10, (recipe.size,), generator=draw)
+    task = Task(build(name), nn.functional.cross_entropy, [(inputs, targets)])
+    plan, batches = fedsum.LocalPlan(task.init(0), recipe.lr), task.batches(0, 0, 0, recipe.steps, recipe.batch)
+    net, local = build(name), LocalModel.of(task)
+
+    def plain():
+        optimiser = torch.optim.SGD(net.parameters(), lr=recipe.lr)
+        for batch in batches:
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net(inputs[batch]), targets[batch]).backward()
+            optimiser.step()
+
+    return {
+        "plain": plain,
+        "torch_layers": lambda: mean_gradient(lambda x, batch: task.gradient(x, 0, batch), plan, batches),
+        "fedsum": lambda: local.mean_gradient(plan, 0, batches),
+    }, lambda: local.gradient(plan.start, 0, batches[0])
+
+
+def alternating(functions, repeats, steps):
+    """The smallest CPU time per step, in ms."""
+    best = dict.fromkeys(functions, float("inf"))
+    for _ in range(repeats):
+        for name, function in functions.items():
+            started = time.process_time()
+            function()
+            best[name] = min(best[name], (time.process_time() - started) * 1e3 / steps)
+    return best
+
+
+class Operations(TorchDispatchMode):
+    """Records the CPU time of every operation, in ms."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        started = time.thread_time()
+        result = func(*args, **(kwargs or {}))
+        shapes = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)][:2]
+        self.rows.append((str(func), str(shapes), (time.thread_time() - started) * 1e3))
+        return result
+
+
+def operations(step, repeats):
+    """Name, shapes and smallest time of each operation of a step."""
+    runs = []
+    for _ in range(repeats):
+        with Operations() as recorded:
+            step()
+        runs.append(recorded.rows)
+    return [(*calls[0][:2], min(call[2] for call in calls)) for calls in zip(*runs, strict=True)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", nargs="+", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--operations", action="store_true")
+    parser.add_argument("--out", help="write the numbers here as JSON")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console, results = Console(width=110), []
+    for name in arguments.workloads:
+        functions, step = ways(name)
+        results.append(
+            {"workload": RECIPES[name].title, **alternating(functions, arguments.repeats, RECIPES[name].steps)}
+        )
+        if arguments.operations:
+            rows = operations(step, arguments.repeats)
+            console.print(f"{RECIPES[name].title}: {sum(row[2] for row in rows):.2f} ms in {len(rows)} operations")
+            for operation, shapes, milliseconds in rows:
+                if milliseconds > 0.03:
+                    console.print(f"  {milliseconds:6.3f}  {operation:45} {shapes}", highlight=False)
+    table = Table(title="CPU time per local step on one core, ms")
+    for head in ("workload", "plain PyTorch", "torch's layers in fedsum", "fedsum", "plain / fedsum"):
+        table.add_column(head, justify="left" if head == "workload" else "right")
+    for row in results:
+        numbers = [f"{row[key]:.2f}" for key in ("plain", "torch_layers", "fedsum")]
+        table.add_row(row["workload"], *numbers, f"{row['plain'] / row['fedsum']:.2f}x")
+    console.print(table)
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
