@@ -475,7 +475,7 @@ def test_the_server_app_runs_from_its_configuration(tmp_path):
     app(grid, Context(1, 1, {}, RecordDict(), config))
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["rounds"] == 6
-    assert config["algorithm"] == {"name": "FedSUM"}
+    assert config["algorithm"] == {"name": "FedSUM", "divide_by_seen": False}
     assert config["schedule"] == {"name": "online", "n": N}
     rules = {"deadline": 60.0, "quorum": 1, "on_loss": "reset", "norm_limit": 0.0, "grace": 0.0, "text_limit": 300}
     assert rules.items() <= config["deployment"].items()
@@ -527,7 +527,7 @@ def test_settings_make_schedules_and_rates(tmp_path):
 
 def test_what_python_says_instead_of_settings():
     made = Deployment.parse(CONFIG).replaced(MIFA(), Uniform(N, 2), lambda t: 0.5 / (t + 1))
-    assert made.dump()["algorithm"] == {"name": "MIFA", "displacements": False}
+    assert made.dump()["algorithm"] == {"name": "MIFA", "displacements": False, "divide_by_seen": False}
     assert made.dump()["schedule"] == {"name": "Uniform", "n": N, "size": 2}
     assert made.dump()["eta_l"]["values"][:2] == [0.5, 0.25]
     assert made.schedule == Uniform(N, 2)

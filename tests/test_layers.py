@@ -85,10 +85,11 @@ def _assigned(node):
     return [target for target in targets if isinstance(target, ast.Name)]
 
 
-# Private names without a public alternative: hooks and children of a module, the compiler's limits, the end of a failed
-# capture, immediate exit.
+# Private names without a public alternative: hooks and children of a module, a tensor's version, the compiler's limits,
+# the end of a failed capture, oneDNN's linear layer, immediate exit.
 OF_OTHERS = re.compile(
-    r"\._(forward_hooks|forward_pre_hooks|backward_hooks|backward_pre_hooks|modules|dynamo|cuda_endAllocateToPool|exit|runtime_client)\b"
+    r"\._(forward_hooks|forward_pre_hooks|backward_hooks|backward_pre_hooks|modules|version|dynamo"
+    r"|cuda_endAllocateToPool|linear_pointwise|exit|runtime_client)\b"
 )
 
 

@@ -19,6 +19,7 @@ from fedsum import (
     Explicit,
     FedAdagrad,
     FedAdam,
+    FedAsync,
     FedAU,
     FedAvg,
     FedAvgM,
@@ -108,7 +109,7 @@ def test_fedavg_with_an_optimiser_is_the_algorithm_of_that_name(cls, pattern):
 def test_an_optimiser_without_momentum_is_the_algorithm_itself():
     for cls in ALGORITHMS.values():
         if cls is not ServerOpt and not cls.reads_movement:
-            eta_g = 1.0 if cls in (FedExP, FedDyn) else 0.8
+            eta_g = 1.0 if cls in (FedExP, FedDyn, FedAsync) else 0.8
             assert distance(ServerOpt(cls(), SGD()), cls(), "third_empty", eta_g, eta_g) < 1e-12
             assert distance(ServerOpt(cls(), SGD(0.5)), cls(), "third_empty", eta_g, eta_g) > 1e-6
 

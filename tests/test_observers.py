@@ -101,7 +101,7 @@ def test_weights_and_biases(example):
     run = SimpleNamespace(log=lambda row, step: calls.append((step, row)), finish=lambda: calls.append("finish"))
     stand_in = SimpleNamespace(init=lambda **arguments: calls.append(arguments) or run)
     go([example("wandb_observer", "wandb", stand_in).WandB(project="p")])
-    assert (calls[0]["project"], calls[0]["config"]["algorithm"]) == ("p", {"name": "FedSUM"})
+    assert (calls[0]["project"], calls[0]["config"]["algorithm"]) == ("p", {"name": "FedSUM", "divide_by_seen": False})
     assert [step for step, _ in calls[1:-1]] == [1, 2, 3, 4]
     assert "train_loss" in calls[2][1]
     assert calls[-1] == "finish"

@@ -133,7 +133,7 @@ def test_what_a_folder_holds(tmp_path):
     history = go(tmp_path)
     config = tomllib.loads((tmp_path / "config.toml").read_text())
     assert config["rounds"] == 30
-    assert config["algorithm"] == {"name": "FedSUMCR", "printed_average": False}
+    assert config["algorithm"] == {"name": "FedSUMCR", "printed_average": False, "divide_by_seen": False}
     assert config["schedule"] == {"name": "Markov", "n": 9, "on": 0.6, "off": 0.8}
     assert config["task"]["name"] == "quadratic"
     assert config["environment"]["torch"] == torch.__version__
