@@ -94,7 +94,7 @@ def draw(results, path):
         panel.set_yticklabels(("1", "2", "5", "10"))
         panel.minorticks_off()
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("$\\eta_g\\eta_l K$ times largest curvature")
+    panels[0].set_ylabel("$\\eta_g\\eta_l K$ times sharpness")
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PATTERNS), frameon=False
     )

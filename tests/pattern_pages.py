@@ -50,7 +50,7 @@ ENTRIES = (
         "schedule = fedsum.Independent(40, p=0.2)",
         "Each client is active with probability `p`, independently of other clients and rounds. The paper calls it "
         "P2 and Case 2. `p` is a number, one number per client, or a function of the round.",
-        "Clients decide for themselves. The number of active clients varies, and a round can be empty.",
+        "Clients that decide for themselves. The number of active clients varies, and a round can be empty.",
         f"A client is active every 1/p rounds on average. {_INDEPENDENT_DELAYS}",
         'schedule = {name = "Independent", p = 0.2}',
     ),
@@ -59,7 +59,7 @@ ENTRIES = (
         "schedule = fedsum.Sine(40, size=8)",
         "Each client is active with probability size/n (0.3 sin(pi t/5) + 0.7) in round t. The paper calls it P3.",
         "The number of active clients rises and falls every ten rounds.",
-        "Somewhat longer than with `Independent`: on average 0.7 `size` clients are active.",
+        "Somewhat longer than with `Independent`, because on average only 0.7 `size` clients are active.",
         'schedule = {name = "Sine", size = 8}',
     ),
     Entry(
@@ -92,9 +92,10 @@ ENTRIES = (
     Entry(
         "Markov",
         "schedule = fedsum.Markov(40, on=0.9, off=0.975)",
-        "An active client stays active with probability `on`, an absent one stays absent with probability `off`.",
+        "An active client stays active with probability `on`. An absent client stays absent with probability `off`.",
         "Devices that are online for a while and then offline for a while.",
-        "Long: an absence lasts 1/(1 - off) rounds on average.",
+        "Long: an absence lasts 1/(1 - off) rounds on average. In the picture, two clients are absent in all rounds, "
+        "so tau_t does not fall.",
         'schedule = {name = "Markov", on = 0.9, off = 0.975}',
     ),
     Entry(
@@ -119,7 +120,7 @@ ENTRIES = (
         "Each client is active with a probability that follows a cosine between `trough` and `peak`, with `period` "
         "rounds per day. `zones` time zones are spread evenly over the day.",
         "Phones that charge at night.",
-        "About one day, and up to two: a client that misses its peak waits for the next.",
+        "About one day, and up to two: a client that is not active at its peak waits for the next one.",
         'schedule = {name = "Diurnal", peak = 0.4, trough = 0.02, period = 24, zones = 2}',
     ),
     Entry(
@@ -144,7 +145,8 @@ ENTRIES = (
         'schedule = fedsum.Trace.read("seen.csv", repeat=True)',
         "A file lists the active clients per round. The example writes such a file; use your own log instead.",
         "You have a record of a real federation ([traces](participation.md#traces)).",
-        "Those of the record. With `repeat`, the record starts over after its last round.",
+        "Those of the record. With `repeat`, the record starts over after its last round. In the picture, one client "
+        "is absent in all rounds, so tau_t does not fall.",
         'task = {name = "digits", clients = 40}\nschedule = {name = "Trace", path = "seen.csv", repeat = true}',
     ),
     Entry(
@@ -176,7 +178,7 @@ ENTRIES = (
         "sets = [{t % 40, 7 * t % 40, t * t % 40} for t in range(200)]\n"
         "schedule = fedsum.Explicit(40, sets, repeat=True)",
         "A sequence of sets of client ids, one set per round.",
-        "A pattern of your own, or a constructed example.",
+        "A pattern of your own, for example in a test.",
         "Those of your sets. If a client is in no set, tau_t grows without bound.",
     ),
 )
