@@ -61,7 +61,7 @@ def test_requests_wait_for_a_server(tmp_path, monkeypatch, capsys):
     assert fedsum(monkeypatch, "flower", "evict", tmp_path / "run", N) == 2
     assert f"client = {N}: ids from 0 to {N - 1}" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "evict", tmp_path / "run", 3) == 0
-    assert "the server is finished; it applies this when it starts" in capsys.readouterr().err
+    assert "the server is finished and applies the request when it starts" in capsys.readouterr().err
     make_request(tmp_path / "run", "evict", 3)  # a second request is refused, and changes nothing
     (tmp_path / "run" / "requests" / "not a request").touch()
     assert status_of(tmp_path, monkeypatch, capsys)["requests"] == ["evict 3", "evict 3"]
