@@ -61,7 +61,7 @@ def test_requests_wait_for_a_server(tmp_path, monkeypatch, capsys):
     assert fedsum(monkeypatch, "flower", "evict", tmp_path / "run", N) == 2
     assert f"client = {N}: ids from 0 to {N - 1}" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "evict", tmp_path / "run", 3) == 0
-    assert "the server is finished; it applies this when it starts" in capsys.readouterr().err
+    assert "the server is finished and applies the request when it starts" in capsys.readouterr().err
     make_request(tmp_path / "run", "evict", 3)  # a second request is refused, and changes nothing
     (tmp_path / "run" / "requests" / "not a request").touch()
     assert status_of(tmp_path, monkeypatch, capsys)["requests"] == ["evict 3", "evict 3"]
@@ -132,7 +132,7 @@ def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, mon
         assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 2
     assert "another process writes to it" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 0
-    assert "restored after 2 rounds; a new epoch begins" in capsys.readouterr().out
+    assert "restored to the state after 2 rounds; `flwr run` resumes it with a new epoch" in capsys.readouterr().out
     assert len(list(tmp_path.glob("run.replaced-*"))) == 1
     ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_round=on_round)
     assert "operator: epoch: epoch 1 begins" in log(tmp_path)

@@ -33,7 +33,7 @@ class Compressed(Wrapper):
     `communication`, and with its own size in `bytes`.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm whose uplinks are compressed.
       compressor: `TopK`, `RandomK`, `Int8` or `Identity`.
       alpha: the scale of the change before it is compressed, in (0, 1].
       beta: the weight of the round's own gradient in v_i, in (0, 1]; with 1, v_i = G_i and clients store no v_i.

@@ -30,7 +30,7 @@ class ServerOpt(Wrapper):
     Algorithms that use how far x moved (FedSUM-CR, FedAWE, the amplified ones) are refused.
 
     Args:
-      algorithm: the algorithm.
+      algorithm: the algorithm whose server step is replaced.
       optimiser: `SGD`, `Adagrad`, `Yogi` or `Adam`.
 
     >>> import fedsum

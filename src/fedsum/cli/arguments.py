@@ -9,16 +9,25 @@ import typer
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A TOML file with settings; lists under \\[sweep] make a sweep.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in schedule.size=10; repeatable."),
+]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Folder for the runs, or a packed file with the runs; default runs/NAME-OF-FILE."),
 ]
 RunsFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a sweep.")]
+DeploymentFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The run folder of a deployment, on the server's machine.")
+]
 PackedOrFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="A run, a folder with runs at any depth, or a packed file.")
 ]
-Jobs = Annotated[int, typer.Option(help="Sweep: parallel runs on this machine; process j uses GPU j.")]
+Jobs = Annotated[
+    int,
+    typer.Option(help="Sweep: parallel runs on this machine. Process j uses GPU j modulo the number of GPUs."),
+]
 Ray = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS", help="Sweep: address of a Ray cluster, or 'auto'.")
 ]
@@ -26,10 +35,19 @@ Gpus = Annotated[float, typer.Option(help="Sweep on Ray: GPUs per run; may be a 
 Keep = Annotated[bool, typer.Option("--keep", help="Sweep: keep the checkpoints of finished runs.")]
 Board = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")]
 
-Offset = Annotated[str | None, typer.Option(help="Intervals: the time at which round 0 starts; default: the first.")]
+Better = Annotated[
+    str | None,
+    typer.Option(help="'higher' or 'lower': which value of the metric is better, if the runs do not record it."),
+]
+Offset = Annotated[
+    str | None, typer.Option(help="Intervals: the time at which round 0 starts; default: the earliest start.")
+]
 Cover = Annotated[
     str | None,
-    typer.Option(help="Intervals: in a round are clients available for the 'whole' of it, or 'any' part."),
+    typer.Option(
+        help="Intervals: a client is active in a round if it is available for the 'whole' round (default) or for 'any' "
+        "part of it."
+    ),
 ]
 
 
@@ -44,4 +62,4 @@ class ExecutionOptions:
     tensorboard: bool = False
     as_json: bool = False
     extend: bool = False
-    """runs with fewer rounds go on to the new number"""
+    """runs with fewer rounds continue to the new number"""

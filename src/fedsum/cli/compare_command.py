@@ -15,7 +15,10 @@ def compare(
     inputs: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Runs, folders with runs at any depth, or packed files.")
     ],
-    by: Annotated[str | None, typer.Option(help="Metric; default test_accuracy, or else error or train_loss.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Metric; default: the first that the runs have of test_accuracy, error, train_loss."),
+    ] = None,
     picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-compare.png"),
     as_json: Json = False,
 ) -> None:
@@ -43,7 +46,7 @@ def compare(
 
     label = LABELS.get(found.metric, found.metric)
     table = Table(title=f"{label}, mean over {FINAL_WINDOW}")
-    table.caption = "in brackets: 95% interval (Student t); differences are paired by seed"
+    table.caption = "in brackets: 95% interval (Student's t); differences are paired by seed"
     for head in ("method", "seeds", label, f"difference to {found.reference}"):
         table.add_column(head, justify="left" if head == "method" else "right")
     for method in found.curves:

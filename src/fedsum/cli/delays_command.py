@@ -30,14 +30,14 @@ def delays(
         str,
         typer.Argument(
             metavar="PATTERN|FILE",
-            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a .csv, .jsonl or .parquet file.",
+            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a trace: a .csv, .jsonl or .parquet file.",
         ),
     ],
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
-    n: Annotated[int | None, typer.Option("--n", help="N, clients (100); of a trace, also clients never seen.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="N, clients (100); for a trace, including absent ones.")] = None,
     size: Annotated[
-        int | None, typer.Option(help="S, active clients per round (20); of a trace, at most so many (all).")
+        int | None, typer.Option(help="S, active clients per round (20); for a trace, the most per round (all).")
     ] = None,
     p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
     on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
@@ -48,34 +48,40 @@ def delays(
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
     dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
-    separation: Annotated[int | None, typer.Option(help="spaced: rounds between a client's rounds (4).")] = None,
+    separation: Annotated[int | None, typer.Option(help="spaced: fewest rounds to a client's next round (4).")] = None,
     peak: Annotated[float | None, typer.Option(help="diurnal: highest probability (0.35).")] = None,
     trough: Annotated[float | None, typer.Option(help="diurnal: lowest probability (0.05).")] = None,
     period: Annotated[float | None, typer.Option(help="diurnal: rounds per day (48).")] = None,
     zones: Annotated[int | None, typer.Option(help="diurnal: time zones (1).")] = None,
     devices: Annotated[
         Path | None,
-        typer.Option(help="asynchronous: a file of devices (by default the slowest takes 10 times as long)."),
+        typer.Option(help="asynchronous: a file of devices (1 to 10 seconds per step, log-uniform)."),
     ] = None,
     buffer: Annotated[int | None, typer.Option(help="asynchronous: updates per server step (10).")] = None,
     concurrency: Annotated[
         int | None, typer.Option(help="asynchronous: clients that train at the same time (all).")
     ] = None,
-    jitter: Annotated[float | None, typer.Option(help="asynchronous: spread of a random factor on times (0).")] = None,
-    order: Annotated[
-        str | None, typer.Option(help="Trace with --size: choose clients 'uniform' or 'oldest' first.")
+    jitter: Annotated[
+        float | None, typer.Option(help="asynchronous: log-standard deviation of a random factor on times (0).")
     ] = None,
-    round_length: Annotated[float | None, typer.Option(help="Times or intervals: length of a round.")] = None,
-    client_column: Annotated[str | None, typer.Option(help="Trace: the column of clients.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Trace: the column of times.")] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="Trace with --size: draw clients ('uniform'), or take the longest absent first ('oldest')."),
+    ] = None,
+    round_length: Annotated[
+        float | None, typer.Option(help="Trace of times or intervals: length of a round, in their unit.")
+    ] = None,
+    client_column: Annotated[str | None, typer.Option(help="Trace: name of the column of clients.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Trace: name of the column of times.")] = None,
     offset: Offset = None,
     cover: Cover = None,
-    start_column: Annotated[str | None, typer.Option(help="Intervals: the column of starts.")] = None,
-    end_column: Annotated[str | None, typer.Option(help="Intervals: the column of ends.")] = None,
+    start_column: Annotated[str | None, typer.Option(help="Intervals: name of the column of starts.")] = None,
+    end_column: Annotated[str | None, typer.Option(help="Intervals: name of the column of ends.")] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            help="Estimate L of this task: a name such as digits, or a settings file (.toml), of a sweep its first run."
+            help="Estimate L for this task: a name such as digits, or a settings file (.toml; of a sweep, its first "
+            "run)."
         ),
     ] = None,
     local_steps: Annotated[int | None, typer.Option("--K", help="K, local steps, for the rates (10).")] = None,
@@ -91,7 +97,9 @@ def delays(
     """Measure a participation pattern: active clients, delays, the lemmas' bounds and learning rates.
 
     Theorem 1's rates hold for the worst case and are far too small for most tasks. The advised rates are half of the
-    stability limits for the measured participation; with --task they are for that task, otherwise in units of 1/L.
+    stability limits for the measured participation. With --task or --L they are numbers, otherwise multiples of 1/L.
+
+    Numbers in parentheses are defaults.
     """
     from ..figures import check_path, participation_figure, save
     from ..report import measure, rate_advice, schedule_summary
@@ -162,7 +170,7 @@ def delays(
             f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
         )
         table.add_row(
-            "best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, the smallest bound of the descent lemma"
+            "best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, where FedSUM's descent lemma has its best bound"
         )
         table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)

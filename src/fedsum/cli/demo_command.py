@@ -15,8 +15,10 @@ from .console import PROGRESS_OPTIONS, Json, err, format_metric, out, print_json
 
 
 def demo(
-    name: Annotated[str, typer.Argument(metavar="[digits|quadratic]", help="The demo to run.")] = "digits",
-    rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
+    name: Annotated[
+        str, typer.Argument(metavar="[digits|quadratic]", help="The demo to run; default digits.")
+    ] = "digits",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training; default: the demo's.")] = None,
     picture: Annotated[
         Path | None,
         typer.Option("--out", help="Image file to write; default fedsum-demo.png or fedsum-demo-quadratic.png."),

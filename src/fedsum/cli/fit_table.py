@@ -36,7 +36,7 @@ def fits_as_json(fits: Sequence[Fit]) -> dict[str, Any]:
 
 def print_fits(fits: Sequence[Fit], recorded: Mapping[str, Any], rounds: int, seed: int) -> None:
     """A table with the record and the fitted generators over as many rounds, then the nearest one to paste."""
-    table = Table(title="Generators, the nearest first")
+    table = Table(title="Fitted generators, the nearest first")
     table.caption = "nats: negative log-likelihood per client and round"
     for head in ("", "nats", "active per round", "tau_max", "tau_avg", "never active"):
         table.add_column(head, justify="left" if not head else "right")

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from .arguments import RunsFolder
+from .arguments import DeploymentFolder
 from .console import out
 
 
 def flower_backup(
-    folder: RunsFolder, target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that does not exist.")]
+    folder: DeploymentFolder,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that does not exist yet.")],
 ) -> None:
     """Copy a deployment's run folder, also while the server runs. The copy is consistent and verified."""
     from ..flower import write_backup

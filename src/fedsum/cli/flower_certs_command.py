@@ -12,10 +12,11 @@ def flower_certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     clients: Annotated[int, typer.Option(help="N, clients: one key per client.")] = 5,
     host: Annotated[
-        list[str] | None, typer.Option(help="Names or addresses of the server, besides localhost and 127.0.0.1.")
+        list[str] | None,
+        typer.Option(help="A name or address of the server, besides localhost and 127.0.0.1; repeatable."),
     ] = None,
 ) -> None:
-    """Write a test CA, a server certificate, and a key for each client."""
+    """Write a test CA, a server certificate, and a key for each client. Certificates are valid for one year."""
     require_flower()
     from ..flower import write_certs
 

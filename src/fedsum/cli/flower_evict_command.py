@@ -1,9 +1,13 @@
 """fedsum flower evict FOLDER CLIENT"""
 
-from .arguments import RunsFolder
+from .arguments import DeploymentFolder
 from .flower_requests import Client, Wait, request_and_wait
 
 
-def flower_evict(folder: RunsFolder, client: Client, wait: Wait = 0.0) -> None:
-    """Exclude a client: its contributions are subtracted, or an epoch begins. Applied between two rounds."""
+def flower_evict(folder: DeploymentFolder, client: Client, wait: Wait = 0.0) -> None:
+    """Exclude a client. The server applies the request between two rounds, or when it starts.
+
+    If the server knows the client's contributions, it subtracts them. Otherwise it begins a new epoch, in which all
+    client states are reset.
+    """
     request_and_wait(folder, "evict", client, wait)

@@ -1,9 +1,9 @@
 """fedsum flower readmit FOLDER CLIENT"""
 
-from .arguments import RunsFolder
+from .arguments import DeploymentFolder
 from .flower_requests import Client, Wait, request_and_wait
 
 
-def flower_readmit(folder: RunsFolder, client: Client, wait: Wait = 0.0) -> None:
-    """Undo an eviction: the client starts over. Applied between two rounds."""
+def flower_readmit(folder: DeploymentFolder, client: Client, wait: Wait = 0.0) -> None:
+    """Undo an eviction: the client starts over. The server applies it between two rounds, or when it starts."""
     request_and_wait(folder, "readmit", client, wait)

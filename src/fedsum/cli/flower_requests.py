@@ -10,7 +10,7 @@ from ..base.checks import InputError
 from .console import err, out
 
 Client = Annotated[int, typer.Argument(metavar="CLIENT", help="Client id.")]
-Wait = Annotated[float, typer.Option(help="Seconds to wait until the server has applied it.")]
+Wait = Annotated[float, typer.Option(help="Seconds to wait until the server has applied the request.")]
 _POLL = 0.2
 
 
@@ -28,6 +28,7 @@ def request_and_wait(folder: Path, kind: Literal["evict", "readmit"], client: in
     if not path.exists():
         out.print(f"{kind} {client}: applied; see the last lines of {folder / 'log'}", soft_wrap=True, highlight=False)
     elif status.run.state == "running":
-        out.print(f"{kind} {client}: the server applies it after this round", highlight=False)
+        out.print(f"{kind} {client}: the server applies the request after this round", highlight=False)
     else:
-        err.print(f"{kind} {client}: the server is {status.run.state}; it applies this when it starts", highlight=False)
+        line = f"{kind} {client}: the server is {status.run.state} and applies the request when it starts"
+        err.print(line, highlight=False)

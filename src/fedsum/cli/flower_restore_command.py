@@ -10,12 +10,19 @@ from .console import out
 
 def flower_restore(
     backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that `fedsum flower backup` has written.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The run folder; a run in it is moved aside.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The run folder; if it exists, it is renamed.")],
 ) -> None:
-    """Make a backup the run folder. `flwr run` then resumes it with a new epoch, so that clients and server agree."""
+    """Copy a backup to the run folder.
+
+    `flwr run` then resumes it with a new epoch, so that clients and server agree.
+    """
     from ..flower import restore_backup
 
     rounds, moved = restore_backup(backup, folder)
-    out.print(f"{folder}: restored after {rounds} rounds; a new epoch begins", soft_wrap=True, highlight=False)
+    out.print(
+        f"{folder}: restored to the state after {rounds} rounds; `flwr run` resumes it with a new epoch",
+        soft_wrap=True,
+        highlight=False,
+    )
     if moved:
         out.print(f"the old folder is now {moved}", soft_wrap=True, highlight=False)

@@ -5,7 +5,7 @@ from .settings_command import Markdown, print_settings
 
 
 def flower_settings(as_json: Json = False, markdown: Markdown = False) -> None:
-    """Every setting of a deployment: a key of \\[tool.flwr.app.config] in the app's pyproject.toml."""
+    """List the settings of a deployment, the keys of \\[tool.flwr.app.config] in the app's pyproject.toml."""
     from ..flower import setting_rows
 
     if as_json:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as Printed
 
-from .arguments import RunsFolder
+from .arguments import DeploymentFolder
 from .console import Json, out, print_json
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ _COLUMNS = {
 }
 
 
-def flower_status(folder: RunsFolder, as_json: Json = False) -> None:
-    """Show a deployment: rounds, epoch, the reason of a stop, and what each client has done."""
+def flower_status(folder: DeploymentFolder, as_json: Json = False) -> None:
+    """Show the state of a deployment: rounds, epoch, why it stopped, and a table of clients."""
     from ..flower import deployment_status
 
     status = deployment_status(folder)

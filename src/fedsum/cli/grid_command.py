@@ -11,7 +11,7 @@ from ..base.toml_values import Table
 from ..runs import SEED, Best, best, best_per_algorithm, check_metric, expand, is_packed, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from ..tasks import check_better
-from .arguments import ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
+from .arguments import Better, ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .run_tables import runs_json
 from .running import run_planned
@@ -24,10 +24,10 @@ def grid(
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
-    better: Annotated[
-        str | None, typer.Option(help="higher or lower: which is better, for a metric whose runs do not state it.")
-    ] = None,
-    overall: Annotated[bool, typer.Option("--overall", help="One winner over all algorithms.")] = False,
+    better: Better = None,
+    overall: Annotated[
+        bool, typer.Option("--overall", help="Select one best run over all algorithms, not one per algorithm.")
+    ] = False,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = 0.0,
@@ -36,15 +36,15 @@ def grid(
     """Execute a sweep, select the best settings of each algorithm and write them to FOLDER/best-ALGORITHM.toml.
 
     With one algorithm, or with --overall, the file is FOLDER/best.toml. Other files can include it:
-    include = "FOLDER/best.toml". If FOLDER is a packed file, its runs are read and nothing is trained. The file is then
-    written to a folder beside the packed file, with its name.
+    include = "FOLDER/best.toml". If FOLDER is a packed file such as runs/a.parquet, its runs are read, nothing is
+    trained, and the best settings are written to the folder runs/a.
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
     axes = table.get(SWEEP)
     if not axes or (isinstance(axes, dict) and list(axes) == [SEED]):
         raise InputError(
-            SWEEP, None, "lists of values under [sweep], other than seeds; a grid search selects from them"
+            SWEEP, None, "a table [sweep] with a list for at least one setting other than seed, to select from"
         )
     planned = expand(table, folder)
     direction = None if better is None else check_better("better", better)

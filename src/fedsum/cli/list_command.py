@@ -9,14 +9,15 @@ from .console import Json, out, print_json
 
 
 def list_algorithms(as_json: Json = False) -> None:
-    """List the algorithms, with their messages and state. The messages of one round are counted."""
+    """List the algorithms, with their states and the vectors that each client and the server send per round."""
     cards = [card(cls()) for cls in ALGORITHMS.values()]
     if as_json:
         print_json([dataclasses.asdict(c) for c in cards])
         return
     table = Table(
         title="Algorithms",
-        caption="vectors of the model's size; scalars in parentheses; memory per client: on the server",
+        caption="vectors of the model's size; scalars in parentheses; memory per client is on the server; "
+        "summable: uplinks may be summed in the network",
     )
     heads = ("algorithm", "down", "up", "client state", "server state", "memory per client", "summable")
     for head in heads:

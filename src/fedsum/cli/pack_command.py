@@ -19,7 +19,7 @@ def pack(
 ) -> None:
     """Pack all runs of a sweep into one Parquet file, which show, report, grid and reproduce read like a folder.
 
-    Several inputs are merged, such as the folders of several machines.
+    Several inputs, such as the folders of several machines, are merged into one file.
     """
     path = pack_runs(inputs, file)
     runs, size = len(open_runs(path).names()), path.stat().st_size

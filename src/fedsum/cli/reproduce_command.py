@@ -19,12 +19,14 @@ _FOLDER = "Folder for the runs, or a packed file with the runs; default runs/NAM
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"The experiment: {', '.join(EXPERIMENTS)}.")],
     scale: Annotated[
         str, typer.Option(help="'full', as in the paper; or 'small', which takes minutes on a laptop.")
     ] = "full",
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default: the experiment's.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ...; default: the experiment's.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds; 3 means the seeds 0, 1 and 2. Default: the experiment's.")
+    ] = None,
     settings: Set = None,
     folder: Annotated[Path | None, typer.Option("--folder", help=_FOLDER)] = None,
     jobs: Jobs = 1,

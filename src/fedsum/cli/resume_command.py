@@ -23,15 +23,17 @@ def resume(
     gpus: Gpus = 0.0,
     keep: Keep = False,
     tensorboard: Board = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Import and run the code that the folder names.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the code that the settings name, without asking.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Resume a run or a sweep that stopped, was interrupted or failed.
 
-    With --set rounds=N, a finished run goes on to N rounds. It ends with the same result as a run of N rounds from the
-    start. The runs of a sweep can be extended if their checkpoints were kept with --keep.
+    With --set rounds=N, a finished run continues to N rounds. Its result is the same as that of a run with N rounds
+    from the start. The runs of a sweep can be extended if their checkpoints were kept with --keep.
 
-    If its settings name your own code (file.py:name), resume asks before it imports the file.
+    If the settings name code (file.py:name), the command asks before it imports the file.
     """
     for name in (CONFIG, SWEEP_FILE):
         if (folder / name).exists():
@@ -46,5 +48,5 @@ def resume(
 @cache
 def _trusted(code: str, folder: Path) -> bool:
     """Asks once per name. Without a terminal, the answer is no."""
-    question = f"{folder} names code that is imported and run: {code}. Do you trust it?"
+    question = f"the settings in {folder} name code: {code}. Import it, which runs it?"
     return sys.stdin.isatty() and typer.confirm(question, err=True)

@@ -19,7 +19,7 @@ def run(
     tensorboard: Board = False,
     as_json: Json = False,
 ) -> None:
-    """Execute the run or the sweep of a file. Runs that have a result are skipped.
+    """Execute the run or the sweep of a file. Finished and diverged runs are skipped.
 
     `fedsum settings` lists every setting.
     """

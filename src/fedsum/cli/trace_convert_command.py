@@ -42,26 +42,29 @@ def trace_convert(
     target: Annotated[Path, typer.Option("--out", help="File to write: .csv, .jsonl (both also .gz) or .parquet.")],
     source: Annotated[
         Format | None,
-        typer.Option("--from", help="Default: a .json file is FLASH's, a file without a known ending FedScale's."),
+        typer.Option(
+            "--from",
+            help="Format of FILE; default: flash for .json, fedscale for an unknown ending.",
+        ),
     ] = None,
     round_length: Annotated[
-        float | None, typer.Option(help="Length of a round; for a trace of rounds, 1 unless given.")
+        float | None, typer.Option(help="Length of a round, in the unit of the times; for a trace of rounds, 1.")
     ] = None,
     offset: Offset = None,
     cover: Cover = None,
     length: Annotated[
-        float | None, typer.Option(help="FedScale, FLASH: seconds to write; default: the longest log.")
+        float | None, typer.Option(help="FedScale, FLASH: seconds to write; default: until the last log ends.")
     ] = None,
     unknown: Annotated[
         Unknown,
-        typer.Option(help="FedScale, FLASH: outside its own log a client repeats its log, or is absent."),
+        typer.Option(help="FedScale, FLASH: before and after its log, a client repeats the log or is absent."),
     ] = Unknown.repeat,
     as_json: Json = False,
 ) -> None:
-    """Convert a trace into intervals (client,start,end), and intervals into rounds (round,client).
+    """Convert a trace to intervals (client,start,end), or intervals to a trace of rounds (round,client).
 
-    FedScale's client_behave_trace is a pickle; it is read without running any code in it. FLASH's state_traces.json
-    holds events; a phone is available while it is idle, charging and on Wi-Fi.
+    FedScale's client_behave_trace is a pickle, which is read without running any code in it. FLASH's state_traces.json
+    contains events: a phone is available while it is idle, charging and on Wi-Fi.
     """
     if source is None and not is_trace_file(file):
         source = Format.flash if file.suffix.lower() == ".json" else Format.fedscale
@@ -71,7 +74,8 @@ def trace_convert(
         else:
             for name, value in (("round-length", round_length), ("offset", offset), ("cover", cover)):
                 if value is not None:
-                    raise InputError(name, value, "give it when the intervals are read: FILE is converted to intervals")
+                    accepted = "FILE is converted to intervals; use this option when you convert those to rounds"
+                    raise InputError(name, value, accepted)
             columns, rows = _INTERVALS, _logged(file, source, length, repeat=unknown is Unknown.repeat)
     if not rows:
         raise InputError("trace", str(file), "no client in it is ever available")

@@ -23,7 +23,7 @@ from ..runs import (
 )
 from ..spec import read_settings, toml_text, with_settings
 from ..tasks import check_better
-from .arguments import File, Gpus, Jobs, Keep, Ray, Set
+from .arguments import Better, File, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .progress import SweepProgress
 from .run_tables import print_warnings, runs_json
@@ -39,9 +39,7 @@ def tune(
     by: Annotated[
         str, typer.Option(help=f"Metric to select by: its mean over {FINAL_WINDOW}, and over all seeds.")
     ] = "test_accuracy",
-    better: Annotated[
-        str | None, typer.Option(help="'higher' or 'lower', for a metric whose direction nothing states.")
-    ] = None,
+    better: Better = None,
     span: Annotated[int, typer.Option(help="Powers of two to try on both sides of the file's eta_l.")] = 5,
     jobs: Jobs = 1,
     ray: Ray = None,
@@ -51,9 +49,9 @@ def tune(
 ) -> None:
     """Search the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
 
-    Rates are the file's eta_l times powers of two. All of them run for a third of the rounds. The best third goes on
-    to the end. \\[sweep] may list algorithms and seeds. The metric should be of validation data: a comparison on the
-    data that chose the rates is too optimistic.
+    Rates are the file's eta_l times powers of two. All of them are trained for a third of the rounds, and the best
+    third is trained to the end. \\[sweep] may list algorithms and seeds. Select by a metric of validation data: a
+    comparison on the data that chose the rates is too optimistic.
     """
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"

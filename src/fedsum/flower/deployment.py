@@ -56,14 +56,15 @@ class Deployment:
         "MB per second of the slowest client's link; a deadline that is too short for it is refused; 0: not checked",
     )
     message_limit: float = _setting(
-        0.0, "largest reply on the network, in MB; 0: twice the bytes of an uplink's vectors, and 1 MB"
+        0.0, "largest reply on the network, in MB; 0: twice the bytes of an uplink's vectors, plus 1 MB"
     )
     inflated_limit: float = _setting(
-        0.0, "largest reply once decoded, in MB: a message may name the same bytes many times; 0: as `message-limit`"
+        0.0,
+        "largest reply once decoded, in MB: decoded vectors may be much larger than the message; 0: as `message-limit`",
     )
     text_limit: int = _setting(TEXT_LIMIT, "characters of client text in one line of the log; the rest is cut")
     client_keys: str = _setting(
-        "", "the file of clients' public keys that `fedsum flower certs` writes; empty: SuperNodes name their client"
+        "", "path of the `clients.toml` that `fedsum flower certs` writes; empty: client ids are not verified"
     )
 
     def __post_init__(self) -> None:
@@ -135,9 +136,13 @@ def setting_rows() -> list[dict[str, str]]:
     options = [option for option in OPTIONS if option.name in USED_OPTIONS]
     own_settings = [setting for setting in fields(Deployment) if setting.metadata]
     rows = [
-        {"name": "clients", "default": "required", "doc": "N, all clients, online or not; it stays fixed"},
-        {"name": "[algorithm]", "default": "FedSUM", "doc": "name, and its fields beside it"},
-        {"name": "[schedule]", "default": "", "doc": "name, and its fields beside it; none: all clients online"},
+        {"name": "clients", "default": "required", "doc": "N, the number of all clients, online or not; never changes"},
+        {"name": "[algorithm]", "default": "FedSUM", "doc": "a table: `name`, and the algorithm's fields"},
+        {
+            "name": "[schedule]",
+            "default": "",
+            "doc": "a table: `name`, and the schedule's fields; without it, all clients that are online are asked",
+        },
     ]
     for setting in (*options, *fields(MergeRules), *own_settings):
         default = "required" if setting.name in _REQUIRED else "" if setting.default is None else str(setting.default)

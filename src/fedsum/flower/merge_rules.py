@@ -30,8 +30,8 @@ class MergeRules:
     norm_limit: float = field(
         default=25.0,
         metadata={
-            "doc": "largest norm of a client's mean gradient h_i, as a multiple of the median over clients of their "
-            "first ones; clients scale larger ones down, and the server refuses larger ones. 0: no limit"
+            "doc": "largest norm of a client's mean gradient h_i, as a multiple of the median norm of the clients' "
+            "first h_i; clients scale larger gradients down, and the server refuses larger h_i. 0: no limit"
         },
     )
 

@@ -53,7 +53,7 @@ class Asynchronous:
 
     Args:
       n: N, the number of clients.
-      devices: the clients' devices.
+      devices: the clients' `Devices`: seconds per step, and link speeds.
       buffer: m, updates per server step.
       concurrency: number of clients that train at the same time; default: all. If fewer, the next clients are drawn
         uniformly from the idle clients.

@@ -119,7 +119,7 @@ class Sine:
 
     Args:
       n: N, the number of clients.
-      size: S.
+      size: S; about S clients are active at the peak of the sine, and about 0.4 S at its trough.
 
     >>> Sine(100, 20).describe().delta  # the lowest probability, in rounds 7 and 8 of every ten
     0.0829...

@@ -17,7 +17,7 @@ from .task_spec import TaskSpec
 PARTS = {
     "task": "what is trained: quadratic, digits, mnist, ..., or file.py:function",
     "algorithm": "FedSUM, ... (`fedsum list`), or file.py:class",
-    "schedule": "active clients per round: Uniform, ..., Trace with a path, or file.py:class; n is the task's",
+    "schedule": "active clients per round: Uniform, ..., Trace with a path, or file.py:class; its n is the task's",
 }
 ENVIRONMENT = "environment"
 """the table of config.toml with versions, device and command; not a setting"""

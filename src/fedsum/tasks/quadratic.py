@@ -62,10 +62,10 @@ class Quadratic:
 
         Args:
           n: N, the number of clients.
-          d: dimension.
-          noise: sigma.
+          d: the dimension of x.
+          noise: sigma; the noise of a gradient has E||noise||^2 = sigma^2.
           spread: standard deviation of the centers' coordinates, the heterogeneity of the clients.
-          seed: of the instance.
+          seed: seed of the curvatures and centers.
         """
         integer("n", n, low=1)
         integer("d", d, low=1)

@@ -61,9 +61,9 @@ def text(
         model x of a run consists of the trained parameters alone.
       pretrained: start from the model's weights; False: from random weights under the run's seed, as "tiny" does.
       dropout: probability of every dropout of the model; default: the model's own.
-      lora_rank: of the adapters.
-      lengths: in tokens. A client's batches of one round are padded to the first length that holds them. Sentences are
-        cut to the last one.
+      lora_rank: rank of the adapters.
+      lengths: in tokens, ascending. A client's batches of one round are padded to the first length that holds them.
+        Longer sentences are cut to the last length.
       partition: "iid" (the paper's), "dirichlet", "class_dirichlet", "shards", or your own Partition.
       alpha: parameter of the two Dirichlet partitions.
       train_samples: number of training samples, drawn under `seed`; default: all.

@@ -113,7 +113,10 @@ class Options:
         default=None,
     )
     eta_l: Rate = _option(
-        "local learning rate, a number or a function of the round", check_rate, symbol="eta_l", parse=parse_rate
+        "local learning rate: a number, or a function of the round (in files, a table with a name, or a list)",
+        check_rate,
+        symbol="eta_l",
+        parse=parse_rate,
     )
     eta_g: float = _option("global learning rate", _positive, symbol="eta_g", default=1.0)
     batch_size: int = _option("samples per gradient", _whole(1), default=128)
@@ -123,9 +126,11 @@ class Options:
     weight_decay: float = _option(
         "adds weight_decay * x to every gradient", lambda name, value: real(name, value, low=0), default=0.0
     )
-    seed: int = _option("of initial weights, schedule and batches", lambda _, value: check_seed(value), default=0)
+    seed: int = _option(
+        "seed of the initial weights, the schedule and the batches", lambda _, value: check_seed(value), default=0
+    )
     eval_every: int = _option(
-        "rounds between evaluations; the first and the last model are always evaluated", _whole(1), default=10
+        "rounds between evaluations; the initial and the final model are always evaluated", _whole(1), default=10
     )
     eval_last: int = _option("also evaluate after each of the last `eval_last` rounds", _whole(0), default=0)
     eval_model: Literal["server", "clients"] | None = _option(
@@ -149,24 +154,25 @@ class Options:
         parse=Devices.parse,
     )
     deadline: float | None = _option(
-        "with devices: seconds after which a round closes; clients that are later do not take part",
+        "with devices: seconds after which a round closes; later clients do not take part",
         _optional(_positive),
         default=None,
     )
     enough: float | None = _option(
-        "with devices: share of a round's clients after which it closes; the others do not take part",
+        "with devices: a round closes after this share of its clients; the others do not take part",
         _optional(probability),
         default=None,
     )
     dtype: torch.dtype = _option(
-        "of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
+        "dtype of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )
     precision: Literal["fp32", "tf32", "bf16"] = _option(
-        "'fp32' (exact), 'tf32' (on CUDA, factors rounded to 10 bits, faster) or 'bf16' (the network computes in it)",
+        "'fp32' (full float32), 'tf32' (on CUDA: operands of products rounded to 10 bits, faster) or 'bf16' (the"
+        " network computes in bfloat16)",
         _one_of("fp32", "tf32", "bf16"),
         default="fp32",
     )
-    deterministic: bool = _option("on CUDA: the same bits for the same seed, at some cost", _boolean, default=False)
+    deterministic: bool = _option("on CUDA: repeated runs are bit-identical, but slower", _boolean, default=False)
     engine: str = _option(
         "'auto', 'loop', 'batched' (stacked clients), 'streams' (clients side by side, for large networks) or 'workers'"
         " (CPU processes); all give the same result",
