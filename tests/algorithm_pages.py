@@ -16,6 +16,12 @@ from fedsum.algorithms import ALGORITHMS
 DOCS = Path(__file__).parent.parent / "docs"
 FOLDER = DOCS / "algorithms"
 _HEAD = "<!-- python tests/algorithm_pages.py -->\n"
+_FACTS = """
+"Down" and "up" are the messages to and from an active client. Vectors have their names in the code; scalars are in
+parentheses. "Summable": uplinks may be added up before they reach the server. "Bias" is the distance to the optimum
+after a short run in which some clients are seldom active; it includes client drift. "Exact" is below 1e-9. See
+[the table of all algorithms](../algorithms.md#facts).
+"""
 
 
 def pages():
@@ -34,7 +40,7 @@ def page(cls, head, row):
         f"# {cls.label}\n\n{_HEAD}\n{wrapped(summary)}",
         "\n".join(shown(paragraph) for paragraph in body),
         options(cls, arguments),
-        "## Facts\n\nSee [the table of all algorithms](../algorithms.md#facts).\n\n| | |\n|---|---|\n" + "".join(facts),
+        f"## Facts\n\n{wrapped(_FACTS)}\n| | |\n|---|---|\n" + "".join(facts),
         listed("## Differences from the paper\n\n", differences(cls.label)),
         f"## Example\n\n```python\n{example}```\n",
         listed("## Results\n\n", results(cls.label)),
@@ -74,7 +80,7 @@ def wrapped(text, indent=""):
 
 def options(cls, arguments):
     rows = [f"| `{f.name}` | {getattr(cls(), f.name)} | {arguments.get(f.name, '')} |\n" for f in fields(cls)]
-    return "## Options\n\n| | default | |\n|---|---|---|\n" + "".join(rows) if rows else ""
+    return "## Options\n\n| option | default | meaning |\n|---|---|---|\n" + "".join(rows) if rows else ""
 
 
 def differences(label):

@@ -11,14 +11,19 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class AmplifiedFedAvg(Algorithm):
     """Amplified FedAvg (Wang & Ji, 2022): FedAvg whose progress over a window of P rounds is multiplied by eta_g.
 
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. The server's step:
+
         x -= eta_l K * mean_{S_t} G_i;   after every P rounds: x <- w + eta_g (x - w),  w <- x
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients. w: x at the start of the window.
-    eta_g is the amplification; within a window it is not used. An empty round (no active clients) takes no step, but
-    may end a window. One vector down, one up. With P = 1 it is FedAvg.
+    S_t: the active clients of round t. w: x at the start of the window. eta_g, the global learning rate, is the
+    amplification; within a window it is not used.
+
+    An empty round (no active clients) takes no step, but may end a window. Messages per active client: one vector down,
+    one up. With P = 1 it is FedAvg.
 
     Args:
-      period: P, rounds per window: the time in which all clients were active, such as one turn of `Periodic`.
+      period: P, rounds per window, long enough for all clients: groups * dwell for the schedule `Periodic`.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -11,21 +11,27 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class AmplifiedSCAFFOLD(Algorithm):
-    """Amplified SCAFFOLD (Crawshaw & Liu, 2024): control variates that change once per window of P rounds.
+    """Amplified SCAFFOLD (Crawshaw & Liu, 2024): SCAFFOLD whose progress over a window of P rounds is multiplied by
+    eta_g.
 
-    Local steps go along g + (c - c_i), as in SCAFFOLD. c and c_i are constant within a window. With d_i = G_i - c_i:
+    Client i has a control variate c_i, the server has c, the mean of all c_i. They start at zero and are constant
+    within a window. An active client takes K steps from the server's model x, with step size eta_l along g + (c - c_i),
+    with g its own gradient. With G_i the mean of its K gradients and d_i = G_i - c_i:
 
         x -= eta_l K * (mean_{S_t} d_i + c)
         after every P rounds: x <- w + eta_g (x - w),  w <- x,  c_i <- a_i for the clients of the window,  c = mean c_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients. w: x at the start of the window.
-    a_i: the mean of G_i over client i's rounds in the window. eta_g is the amplification; within a window it is not
-    used. A client sends d_i and the change of a_i, and sets c_i <- a_i when it is next active: absent clients need
-    not be reached. The server collects the changes and adds them to c at the end of the window. An empty round (no
-    active clients) takes no step, but may end a window. Two vectors down, two up. With P = 1 it is SCAFFOLD.
+    S_t: the active clients of round t. w: x at the start of the window. a_i: the mean of G_i over client i's rounds in
+    the window. eta_l: the local learning rate. eta_g, the global learning rate, is the amplification; within a window
+    it is not used.
+
+    A client sends d_i and e_i, the change of a_i. It sets c_i <- a_i when it is next active, so absent clients need not
+    be reached. The server collects the e_i and adds them, divided by N, the number of clients, to c at the end of the
+    window. An empty round (no active clients) takes no step, but may end a window. Messages per active client: two
+    vectors down, two up. With P = 1 it is SCAFFOLD.
 
     Args:
-      period: P, rounds per window: the time in which all clients were active, such as one turn of `Periodic`.
+      period: P, rounds per window, long enough for all clients: groups * dwell for the schedule `Periodic`.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

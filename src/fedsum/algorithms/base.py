@@ -62,7 +62,7 @@ class Round:
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """How a client runs its K steps, and what they sum up to.
+    """A client's K local steps: where they start, their size and correction, and how gradients are summed.
 
         x_0 = start;   x_{k+1} = x_k - step * (g_k + correction + pull * (x_k - start)),   g_k: the gradient at x_k
         total = 0;     total <- decay * total + g_k;                                       G = total / K
@@ -87,7 +87,7 @@ class LocalPlan:
 
 
 class Algorithm(ABC):
-    """The interface: override the methods that differ from plain local SGD on the server's model.
+    """The interface of an algorithm: override the methods that differ from plain local SGD on the server's model.
 
     `report` and `merge` have no default. An algorithm with server memory per client overrides `init_row` and
     `digest`. An algorithm that sends a message after the merge overrides `farewell` and `receive`.
@@ -101,7 +101,7 @@ class Algorithm(ABC):
     """whether a function uses how far x moved since an earlier round; then no server optimiser may change its steps"""
 
     changes: ClassVar[Mapping[str, str]] = {}
-    """uplinks that are the change of a client's vector, with the name of that vector; then the uplink may be lossy"""
+    """uplinks that are the change of a vector in the client state, with that vector's name; these may be compressed"""
     lossy: ClassVar[bool] = False
     """whether clients send a compressed change and add what was sent to their vector"""
 

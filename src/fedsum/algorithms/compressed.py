@@ -19,24 +19,26 @@ _PREFIX = "up_"
 class Compressed(Wrapper):
     """A lossy uplink for an algorithm whose clients send changes, such as FedSUM with 1% of the coordinates.
 
-    The algorithm's client i would send the change of its vector h_i (in SCAFFOLD: c_i) and store the new vector. Here
-    it sends a compressed change and adds what was sent, as the server does:
+    Without it, client i sends G_i - h_i and then stores h_i <- G_i, where G_i is the mean of its K gradients in the
+    round. (In SCAFFOLD the stored vector is c_i. In FOCUS the last gradient takes the place of G_i.) With it, the
+    client sends a compressed change and adds what it sent to h_i:
 
-        delta_i = C(alpha (v_i - h_i)),  h_i <- h_i + delta_i;   v_i <- (1 - beta) v_i + beta G_i
+        v_i <- (1 - beta) v_i + beta G_i;   delta_i = C(alpha (v_i - h_i)),  h_i <- h_i + delta_i
 
-    G_i: the mean of client i's K gradients. So the server's sum of all changes is the sum of all h_i, with any
-    compressor C. All else is the algorithm's. With `Identity()` it is the algorithm itself.
-    `Compressed(SCAFFOLD(), C, alpha=...)` is SCALLION, `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et al.,
-    2024); their client's half follows the paper from memory.
+    C(v): v as the server restores it from the compressed message. v_i: a moving average of G_i, on the client. The
+    server adds the same delta_i, so its sum of all changes is the sum of all h_i with any compressor. All else is the
+    algorithm's. With `Identity()` it is the algorithm itself.
 
-    For FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M. A compressed vector counts as one vector in
-    `communication`, and with its own size in `bytes`.
+    For FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M. `Compressed(SCAFFOLD(), C, alpha=...)` is SCALLION,
+    `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et al., 2024). The client's part of both was written without
+    the paper's text at hand. A compressed vector counts as one vector in `communication`, and with its own size in
+    `bytes`.
 
     Args:
-      algorithm: the algorithm whose uplinks are compressed.
+      algorithm: the algorithm whose uplink is compressed.
       compressor: `TopK`, `RandomK`, `Int8` or `Identity`.
       alpha: the scale of the change before it is compressed, in (0, 1].
-      beta: the weight of the round's own gradient in v_i, in (0, 1]; with 1, v_i = G_i and clients store no v_i.
+      beta: the weight of G_i in v_i, in (0, 1]; with 1, v_i = G_i and clients store no v_i.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0, 2.0], [3.0, 2.0]], [[0.0, 1.0], [4.0, 5.0]])  # optimum (3, 3)

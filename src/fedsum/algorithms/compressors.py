@@ -15,7 +15,10 @@ from .keyed_uniform import round_stream, stream_uniform
 
 @dataclass(frozen=True)
 class Compressor(ABC):
-    """The interface. Vectors are [d], or [S, d] for a cohort; then parts and keys have a first dimension S too."""
+    """The interface of a compressor: a vector as the parts of a message, and back.
+
+    Vectors are [d], or [S, d] for a cohort; then parts and keys have a first dimension S too.
+    """
 
     random: ClassVar[bool] = False
     """whether `compress` draws random numbers, for which it gets a key per client"""
@@ -36,7 +39,7 @@ class Compressor(ABC):
 
 @dataclass(frozen=True)
 class Identity(Compressor):
-    """No compression.
+    """Sends all coordinates, without compression.
 
     >>> import fedsum
     >>> fedsum.Compressed(fedsum.FedSUM(), Identity()).label
@@ -78,7 +81,7 @@ def _scattered(values: Tensor, indices: Tensor, d: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TopK(_Sparse):
-    """The largest coordinates by absolute value, with their indices as 32-bit integers. Biased.
+    """Sends the coordinates with the largest absolute values, with their indices as 32-bit integers. Biased.
 
     >>> TopK(0.5).compress(torch.tensor([1.0, -4.0, 3.0, 2.0]), None, 0)
     {'values': tensor([-4.,  3.]), 'indices': tensor([1, 2], dtype=torch.int32)}
@@ -100,7 +103,7 @@ class TopK(_Sparse):
 
 @dataclass(frozen=True)
 class RandomK(_Sparse):
-    """Coordinates drawn at random, without replacement, in each round. The seed is sent instead of the indices.
+    """Sends coordinates drawn at random in each round, without replacement; the seed is sent instead of the indices.
 
     Args:
       share: the share of the coordinates that is sent, in (0, 1].
@@ -144,7 +147,7 @@ def _drawn(stream: Tensor, k: int, d: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Int8(Compressor):
-    """Eight bits per coordinate: multiples of the largest absolute value / 127, rounded at random. Unbiased.
+    """Sends eight bits per coordinate: a multiple of the largest absolute value / 127, rounded at random. Unbiased.
 
     >>> import fedsum
     >>> fedsum.Compressed(fedsum.FedSUM(), Int8()).label

@@ -8,14 +8,20 @@ from .server_optimisers import Adagrad
 class FedAdagrad(FedOpt):
     """FedAdagrad (Reddi et al., 2021): FedAvg with Adagrad on the server.
 
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. u is the mean displacement of the active clients. m and v are the first and the second
+    moment of u, on the server:
+
         u = eta_l K * mean_{S_t} G_i;   m <- beta1 m + (1 - beta1) u;   v <- v + u^2;   x -= eta_g m / (sqrt(v) + tau)
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
-    down, one up. No bias correction, as in the paper. A parameter moves by about eta_g per round: 1 is far too large.
+    S_t: the active clients of round t. eta_g: the global learning rate.
+
+    In the first round a parameter moves by about eta_g, later by less, as v grows. There is no bias correction of m and
+    v, as in the paper. Biased towards clients that are active often. An empty round (no active clients) changes
+    nothing. Messages per active client: one vector down, one up.
 
     Args:
-      beta1: the share of m that remains after a round; 0 as in the paper.
+      beta1: the share of m that remains after a round; 0 (no momentum) as in the paper.
       tau: added to sqrt(v); v starts at tau^2.
 
     >>> import fedsum

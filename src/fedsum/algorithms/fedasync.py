@@ -10,19 +10,25 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedAsync(Algorithm):
-    """FedAsync (Xie et al., 2019): each arriving model is averaged into the server's; stale models weigh less.
+    """FedAsync (Xie et al., 2019): each arriving model is averaged into the server's model; stale models weigh less.
+
+    A client takes K steps of SGD from the model x^(t_i) that it was sent at server step t_i, with the local learning
+    rate eta_l. G_i is the mean of its K gradients and x_i its model after these steps. a_i is the weight of x_i in the
+    server's model x:
 
         x_i = x^(t_i) - eta_l K G_i;   a_i = alpha (1 + t - t_i)^-power;   x <- (1 - a_i) x + a_i x_i
 
-    G_i: the mean of client i's K gradients. t_i: the server step at which client i was sent its model x^(t_i). t - t_i
-    is the staleness of its update. Use it with `fedsum.Asynchronous` and buffer = 1. If m models arrive in one server
-    step, x moves by the mean of the m changes a_i (x_i - x). If all clients train from the current model, it is FedAvg
-    with eta_g = alpha. The setting eta_g must be 1. Biased towards clients that are active often. An empty round (no
-    active clients) changes nothing. One vector and one scalar (t_i) down, one vector and one scalar (a_i) up.
+    t: the number of the server step. t - t_i is the staleness of the client's model.
+
+    Use it with the schedule `fedsum.Asynchronous` and buffer = 1. If m models arrive in one server step, x moves by the
+    mean of the m changes a_i (x_i - x). If all clients train from the current model, it is FedAvg with the global
+    learning rate eta_g = alpha. The setting eta_g must be 1. Biased towards clients that are active often. A step
+    without updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector (a_i
+    x_i) and one scalar (a_i) up.
 
     Args:
       alpha: the weight of a model that is not stale, in (0, 1].
-      power: exponent of the staleness, at least 0. With 0, stale models have the weight alpha too.
+      power: how fast the weight decreases with the staleness, at least 0. With 0, all models have the weight alpha.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -10,15 +10,21 @@ from .intervals import interval_weight, no_intervals
 
 @dataclass(frozen=True)
 class FedAU(Algorithm):
-    """FedAU (Wang & Ji, 2024): weights estimated from each client's participation intervals.
+    """FedAU (Wang & Ji, 2024): FedAvg with a larger weight for clients that are seldom active, estimated during
+    training.
+
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. The server's step:
 
         x -= eta_g eta_l K * (1/N) sum_{S_t} w_i G_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    w_i: the mean of client i's recorded intervals, or 1 before the first. An interval ends when the client is
-    active; it is used from the client's next active round on. An interval also ends when the client has been away
-    for `cutoff` rounds. Intervals are computed from the client's last active round, so absent clients cost no time.
-    An empty round (no active clients) changes nothing. One vector down, one up.
+    S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate. w_i: the mean of
+    client i's recorded participation intervals, or 1 before the first. An interval is the number of rounds from one
+    active round of the client to its next, at most `cutoff`: after `cutoff` rounds of absence an interval is recorded
+    and a new one begins. An interval that ends in an active round counts from the client's next active round on.
+
+    The server stores each client's last active round, and the count and the sum of its intervals. Absent clients cost
+    no time. An empty round (no active clients) changes nothing. Messages per active client: one vector down, one up.
 
     Args:
       cutoff: the longest interval, in rounds; K in the FedAU paper, which also uses 50.

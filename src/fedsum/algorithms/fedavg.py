@@ -8,13 +8,17 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    """FedAvg over the active clients (McMahan et al., 2017).
+    """FedAvg over the active clients (McMahan et al., 2017): the server averages the active clients' updates.
+
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. The server's step:
 
         x -= eta_g eta_l K * mean_{S_t} G_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
-    down, one up.
+    S_t: the active clients of round t. eta_g: the global learning rate.
+
+    With eta_g = 1, the new x is the mean of the active clients' models. Biased towards clients that are active often.
+    An empty round (no active clients) changes nothing. Messages per active client: one vector down, one up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -8,11 +8,16 @@ from .server_optimisers import SGD
 class FedAvgM(FedOpt):
     """FedAvgM (Hsu et al., 2019): FedAvg with momentum on the server.
 
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. u is the mean displacement of the active clients, m the server's momentum, zero at
+    first:
+
         u = eta_l K * mean_{S_t} G_i;   m <- beta m + u;   x -= eta_g m
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
-    down, one up.
+    S_t: the active clients of round t. eta_g: the global learning rate.
+
+    Biased towards clients that are active often. An empty round (no active clients) changes nothing. Messages per
+    active client: one vector down, one up.
 
     Args:
       beta: the share of m that remains after a round.

@@ -10,21 +10,25 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedAWE(Algorithm):
-    """FedAWE (Xiang et al., 2024): adaptive weighting by echoing, implicit gossiping.
+    """FedAWE (Xiang et al., 2024): a client's update is multiplied by the number of rounds since it was last active.
 
-    A client starts from its own stale model x_i and multiplies ("echoes") its update by t - last_i, the number of
-    rounds since it was last active:
+    Client i stores x_i, the model that it received after its last active round, and last_i, that round. Before its
+    first active round x_i is the initial model and last_i = -1. An active client takes K steps of SGD from x_i, with
+    the local learning rate eta_l. G_i is the mean of its K gradients. It multiplies ("echoes") its update by t -
+    last_i, the number of rounds since it was last active, and sends the model x_i':
 
-        x_i' = x_i - eta_g (t - last_i) eta_l K G_i;   x = mean_{S_t} x_i';   x_i <- x for S_t
+        x_i' = x_i - eta_g (t - last_i) eta_l K G_i;   x = mean_{S_t} x_i';   x_i <- x,  last_i <- t  for i in S_t
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    The new x is sent to the active clients after the merge. An empty round (no active clients) changes no model; the
-    gaps t - last_i grow. One vector down, one up. The authors evaluate the mean of all N clients' models, and so does
-    the simulator by default.
+    x: the server's model. S_t: the active clients of round t. eta_g: the global learning rate.
+
+    The new x is sent to the active clients after the merge. An empty round (no active clients) changes no model, but
+    the multipliers grow. Messages per active client: one vector down, one up.
+
+    The authors evaluate the mean of all N clients' models, and so does the simulator by default.
 
     Args:
-      clip: largest norm of the aggregated echoed update. The authors' code uses 0.5; their Algorithm 1 does not
-        clip. With `clip`, a client sends x_i and its echoed update: two vectors up.
+      clip: largest norm of the mean of the echoed updates. The authors' code uses 0.5; their Algorithm 1 does not
+        clip. With `clip`, a client sends x_i and its echoed update (t - last_i) eta_l K G_i: two vectors up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -11,13 +11,18 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedBuff(Algorithm):
     """FedBuff (Nguyen et al., 2022): asynchronous FedAvg with a buffer; stale updates have a smaller weight.
 
+    A client takes K steps of SGD from the model that it was sent, with the local learning rate eta_l. G_i is the mean
+    of its K gradients. When the updates of m clients have arrived, the buffer is full and the server's model x takes a
+    step:
+
         w_i = 1 / sqrt(1 + t - t_i);   x -= eta_g eta_l K * (1/m) sum_{S_t} w_i G_i
 
-    S_t: the m clients whose updates fill the buffer of server step t. G_i: the mean of client i's K gradients. t_i: the
-    server step at which client i was sent its model. t - t_i is the staleness of its update. The sum is divided by m,
-    not by the sum of the weights. Use it with `fedsum.Asynchronous`. If all clients train from the current model, it is
-    FedAvg. Biased towards clients that are active often. An empty round (no active clients) changes nothing. One vector
-    and one scalar (t_i) down, one vector up.
+    t: the number of the server step. S_t: the m clients whose updates it merges. t_i: the server step at which client i
+    was sent its model. t - t_i is the staleness of its update. eta_g: the global learning rate.
+
+    The sum is divided by m, not by the sum of the weights. Use it with the schedule `fedsum.Asynchronous`. If all
+    clients train from the current model, it is FedAvg. Biased towards clients that are active often. A step without
+    updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

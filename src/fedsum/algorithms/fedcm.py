@@ -9,16 +9,17 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedCM(Algorithm):
-    """FedCM (Xu et al., 2021): momentum of the server in the local steps.
+    """FedCM (Xu et al., 2021): FedAvg with the server's momentum in the local steps.
 
-    Local steps go along alpha g + (1 - alpha) Delta: the client's gradient g and the direction of the previous round,
-    Delta. That is a step of length alpha eta_l along g + (1 - alpha)/alpha Delta:
+    The server sends its model x and its momentum Delta, zero at first. An active client takes K steps from x. A step is
+    eta_l times alpha g + (1 - alpha) Delta, with g its own gradient. G_i is the mean of its K gradients:
 
         Delta <- alpha mean_{S_t} G_i + (1 - alpha) Delta;   x -= eta_g eta_l K * Delta
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. Two vectors
-    down, one up. With alpha = 1 it is FedAvg.
+    S_t: the active clients of round t. eta_l, eta_g: the local and the global learning rate.
+
+    With alpha = 1 it is FedAvg. Biased towards clients that are active often. An empty round (no active clients)
+    changes nothing. Messages per active client: two vectors down, one up.
 
     Args:
       alpha: the weight of the client's own gradient, in (0, 1].

@@ -10,20 +10,24 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedDyn(Algorithm):
-    """FedDyn (Acar et al., 2021): a dynamic regulariser in every client's loss.
+    """FedDyn (Acar et al., 2021): a regulariser per client aligns the clients' minima with the minimum of the mean
+    loss.
 
-    Client i minimises f_i(z) - <lambda_i, z> + alpha/2 ||z - x||^2: local steps go along
-    g - lambda_i + alpha (x_k - x). With D_i = x - x_K, the displacement of client i after its K steps:
+    Client i takes K steps on f_i(z) - <lambda_i, z> + alpha/2 ||z - x||^2, where f_i is its loss, x the server's model
+    and z the local model. A step is eta_l, the local learning rate, times g - lambda_i + alpha (x_k - x), with g the
+    client's gradient at its model x_k after k steps. With D_i = x - x_K, the displacement of client i after its K
+    steps:
 
         lambda_i += alpha D_i;   h += alpha/N sum_{S_t} D_i;   x -= mean_{S_t} D_i + h / alpha
 
-    S_t: the active clients of round t. h is always the mean of all lambda_i, which start at zero.
-    simulate()'s eta_g must be 1. An empty round (no active clients) changes nothing; the authors' code draws again
-    until a client is active. One vector down, one up.
+    S_t: the active clients of round t. N: the number of clients. lambda_i, on the client, and h, on the server, start
+    at zero. h is always the mean of all lambda_i.
+
+    The global learning rate eta_g must be 1. An empty round (no active clients) changes nothing. The authors' code
+    draws again until a client is active. Messages per active client: one vector down, one up.
 
     Args:
-      alpha: the weight of the regulariser. The paper uses 0.1, 0.01 and 0.001. The authors' code divides it by the
-        client's share of the samples, clips gradients at norm 10 and has a weight decay of 0.001.
+      alpha: the weight of the regulariser. The paper uses 0.1, 0.01 and 0.001.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

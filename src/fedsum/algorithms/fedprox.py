@@ -11,14 +11,17 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class FedProx(Algorithm):
     """FedProx (Li et al., 2020): FedAvg with a proximal term in every client's loss, mu/2 ||z - x||^2.
 
-    Local steps go along g + mu (x_k - x): the client's gradient g, and a pull towards the server's model x. With
-    D_i = x - x_K, the displacement of client i after its K steps:
+    z is the client's model and x the server's. An active client takes K steps from x, with step size eta_l along g + mu
+    (x_k - x): its gradient g at its model x_k after k steps, and a pull towards x. With D_i = x - x_K, the displacement
+    of client i after its K steps, the server's step is
 
         x -= eta_g * mean_{S_t} D_i
 
-    S_t: the active clients of round t. Biased towards clients that are active often. An empty round (no active clients)
-    changes nothing. One vector down, one up. With mu = 0 it is FedAvg. The paper allows inexact local solutions; here a
-    client takes K steps.
+    S_t: the active clients of round t. eta_l, eta_g: the local and the global learning rate.
+
+    With mu = 0 it is FedAvg. The paper allows inexact local solutions; here a client takes K steps. Biased towards
+    clients that are active often. An empty round (no active clients) changes nothing. Messages per active client: one
+    vector down, one up.
 
     Args:
       mu: the weight of the proximal term. The paper uses 0.001, 0.01, 0.1 and 1.

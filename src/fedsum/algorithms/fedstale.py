@@ -10,19 +10,25 @@ from .intervals import interval_weight, no_intervals
 
 @dataclass(frozen=True)
 class FedStale(Algorithm):
-    """FedStale (Rodio & Neglia, 2024): absent clients are replaced by a share beta of their latest gradients.
+    """FedStale (Rodio & Neglia, 2024): FedAU, in which absent clients contribute beta times their latest gradients.
 
-        x -= eta_g eta_l K * ((1/N) sum_{S_t} w_i (G_i - beta h_i) + beta hbar);   h_i <- G_i,  hbar = (1/N) sum h_i
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. h_i, on the server, is client i's latest G_i, zero before its first active round. hbar
+    is the mean of all h_i:
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    h_i: client i's latest mean gradient, in the server's memory. The step uses the old h_i and hbar. w_i estimates
-    1/p_i, with p_i the client's rate of participation, from its participation intervals as in FedAU. beta = 0 is
-    FedAU; beta = 1 is FedVARP with the weights w_i/N instead of 1/|S_t|. An empty round (no active clients) moves x
-    along beta hbar. One vector down, one up.
+        x -= eta_g eta_l K * ((1/N) sum_{S_t} w_i (G_i - beta h_i) + beta hbar)
+        h_i <- G_i for i in S_t,  hbar = (1/N) sum_{all i} h_i
+
+    S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate.
+
+    The step uses the old h_i and hbar. w_i estimates 1/p_i from the client's participation intervals, as in FedAU; p_i
+    is the share of rounds in which client i is active. beta = 0 is FedAU; beta = 1 is FedVARP with the weights w_i/N
+    instead of 1/|S_t|. An empty round (no active clients) moves x along beta hbar. Messages per active client: one
+    vector down, one up.
 
     Args:
-      beta: the weight of old gradients, from 0 to 1.
-      cutoff: the longest interval, in rounds.
+      beta: the weight of the remembered gradients h_i, from 0 to 1.
+      cutoff: the longest participation interval, in rounds.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -10,21 +10,24 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedSUM(Algorithm):
-    """FedSUM, the standard version with local updates (Algorithm 2 of the FedSUM paper).
+    """FedSUM, with local steps (Algorithm 2 of the FedSUM paper): not biased towards clients that are active often.
 
-    Local steps have length eta_l/N and go along g + (y - h_i): the client's own gradient g plus the sum of all other
-    clients' latest mean gradients. h_i is client i's latest mean gradient. A client sends its change:
+    Client i stores h_i, the mean of its K gradients in its last active round, zero before its first. The server stores
+    y, the sum of all h_i, and sends it with its model x.
+
+    An active client takes K steps from x, with step size eta_l/N along g + (y - h_i): its own gradient g plus the sum
+    of the other clients' latest mean gradients. With G_i the mean of its K gradients, it sends the change delta_i:
 
         delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
-    Two vectors down, one up.
+    S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
+
+    An empty round (no active clients) moves x along y. Messages per active client: two vectors down, one up.
 
     Args:
-      divide_by_seen: divide by the number of clients seen so far instead of N, also in the local steps. While many
-        clients were never active, y is a sum over few clients, and y/N a short step. With this option the step has full
-        length from the first round on. Once every client was active, it is the paper's algorithm.
+      divide_by_seen: divide by M, the number of clients that were active so far, instead of N, also in the local steps.
+        While many clients were never active, y is a sum over few clients, and y/N a short step. With this option the
+        step has full length from the first round on. Once every client was active, it is the paper's algorithm.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

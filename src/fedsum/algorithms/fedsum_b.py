@@ -10,21 +10,25 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedSUMB(Algorithm):
-    """FedSUM-B, the basic version without local updates (Algorithm 1 of the FedSUM paper).
+    """FedSUM-B, without local steps (Algorithm 1 of the FedSUM paper): not biased towards clients that are active
+    often.
 
-    A client takes all K mini-batch gradients at x. h_i is their mean in client i's last active round. A client sends
-    the change of the mean:
+    Client i stores h_i, the mean of its K gradients in its last active round, zero before its first. The server stores
+    y, the sum of all h_i.
+
+    An active client computes K mini-batch gradients at the server's model x. With G_i their mean, it sends the change
+    delta_i:
 
         delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    y is always the sum of all clients' latest mean gradients. An empty round (no active clients) moves x along y.
-    One vector down, one up.
+    S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
+
+    An empty round (no active clients) moves x along y. Messages per active client: one vector down, one up.
 
     Args:
-      divide_by_seen: divide by the number of clients seen so far instead of N, as in `FedSUM`. While many
-        clients were never active, y is a sum over few clients, and y/N a short step. With this option the step has full
-        length from the first round on. Once every client was active, it is the paper's algorithm.
+      divide_by_seen: divide by M, the number of clients that were active so far, instead of N, as in `FedSUM`. While
+        many clients were never active, y is a sum over few clients, and y/N a short step. With this option the step has
+        full length from the first round on. Once every client was active, it is the paper's algorithm.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

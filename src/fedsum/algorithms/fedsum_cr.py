@@ -10,25 +10,44 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedSUMCR(Algorithm):
-    """FedSUM-CR, the communication-reduced version (Algorithm 3 of the FedSUM paper).
+    """FedSUM-CR, the communication-reduced version of FedSUM: one vector down, not two (Algorithm 3 of the FedSUM
+    paper).
 
-    FedSUM with y, the sum of all clients' latest mean gradients, replaced by its average since client i was last
-    active. The client computes this average itself. Let z_i be the model that it received then: z_i - x is the sum of
-    eta_g eta_l(p) K/N * y^(p) over the rounds p since then. The server keeps E, the running sum of the factors
-    eta_g eta_l(p) K/N, and sends it with x (one scalar). E_i is the value received with z_i, h_i the client's latest
-    mean gradient:
+    In FedSUM the server sends its model x and y, the sum of all clients' latest mean gradients. Here it sends x and one
+    scalar. In place of y, a client uses the average of y over the rounds since it was last active. It computes this
+    average from the distance that x has moved.
+
+    Let z_i be the model that client i received in its last active round. Over the rounds p since then, x has moved by
+
+        z_i - x = sum_p eta_g eta_l(p) K/N * y^(p)
+
+    y^(p): y after round p. eta_l(p): the local learning rate of round p. eta_g: the global learning rate. K: the number
+    of local steps. N: the number of clients.
+
+    The server stores E, the running sum of the factors eta_g eta_l(p) K/N, and sends it with x. E_i is the value that
+    the client received with z_i, and h_i is its latest mean gradient. The client takes K steps from x. A step is
+    eta_l/N times g plus the correction, with g its own gradient:
 
         correction = (z_i - x) / (E - E_i) - h_i,   then z_i <- x, E_i <- E
 
-    This is exact for any schedule eta_l(t). The paper prints the divisor eta_g eta_l K/N * (t - a_i), with a_i
-    client i's last active round. The two divisors are equal only for a constant eta_l. One vector down, one up.
+    G_i is the mean of these K gradients. The uplink delta_i and the server's step are FedSUM's:
+
+        delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+
+    S_t: the active clients of round t.
+
+    At the start z_i is the initial model, h_i = 0, E_i = 0 and E = eta_g eta_l(0) K/N.
+
+    The average is exact for any schedule eta_l(t). The paper prints the divisor eta_g eta_l K/N * (t - a_i), with a_i
+    client i's last active round. The two divisors are equal for a constant eta_l only. An empty round (no active
+    clients) moves x along y. Messages per active client: one vector and one scalar down, one vector up.
 
     Args:
-      printed_average: use the paper's literal formula, with the current eta_l and t - a_i. Not for asynchronous
+      printed_average: use the paper's formula, with the current eta_l and t - a_i. It is refused for asynchronous
         training, where t is the arrival of an update and x is older.
-      divide_by_seen: divide by M, the number of clients seen so far, instead of N, as in `FedSUM`. z_i - x is then the
-        sum of eta_g eta_l(p) K * y^(p)/M^(p), so (z_i - x) / (E - E_i) is N times the average of y/M. It is multiplied
-        by M/N with the current M.
+      divide_by_seen: divide by M, the number of clients that were active so far, instead of N, as in `FedSUM`. z_i - x
+        is then the sum of eta_g eta_l(p) K * y^(p)/M^(p), so (z_i - x) / (E - E_i) is N times the average of y/M. It is
+        multiplied by M/N with the current M.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

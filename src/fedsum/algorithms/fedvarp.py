@@ -8,17 +8,24 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FedVARP(Algorithm):
-    """FedVARP (Jhunjhunwala et al., 2022): variance reduction with the clients' latest gradients.
+    """FedVARP (Jhunjhunwala et al., 2022): variance reduction for FedAvg, by a memory of every client's latest mean
+    gradient.
 
-        v = ybar + mean_{S_t} (G_i - y_i);   x -= eta_g eta_l K * v;   y_i <- G_i,  ybar = (1/N) sum y_i
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. y_i, on the server, is client i's latest G_i, zero before its first active round. ybar
+    is the mean of all y_i:
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    y_i: client i's latest mean gradient, in the server's memory. v uses the old y_i and ybar. The server updates ybar
-    instead of recomputing it. An empty round (no active clients) changes nothing. One vector down, one up.
+        v = ybar + mean_{S_t} (G_i - y_i);   x -= eta_g eta_l K * v
+        y_i <- G_i for i in S_t,  ybar = (1/N) sum_{all i} y_i
+
+    S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate.
+
+    v uses the old y_i and ybar. The server updates ybar instead of recomputing it. An empty round (no active clients)
+    changes nothing. Messages per active client: one vector down, one up.
 
     Args:
-      displacements: y_i is eta_l K G_i, the client's displacement at the rate of its own round, and x -= eta_g * v.
-        The code of FedAWE's authors does this. With a constant eta_l the iterates are the same.
+      displacements: y_i is eta_l K G_i, with the eta_l of the client's own round, and the step is x -= eta_g * v. The
+        code of FedAWE's authors does this. With a constant eta_l the iterates are the same.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

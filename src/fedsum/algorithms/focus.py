@@ -10,16 +10,22 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class FOCUS(Algorithm):
-    """FOCUS (Ying et al., 2025): gradient tracking with push and pull.
+    """FOCUS (Ying et al., 2025): gradient tracking by push-pull; not biased towards clients that are active often.
 
-    Local steps go along g - h_i: the change of the client's own gradient g since it was last active. h_i is the last of
-    its gradients then. With L_i the gradient at the client's last batch, after K - 1 local steps:
+    Client i stores h_i, the last of its K gradients in its last active round, zero before its first. The server stores
+    y, the sum of all h_i.
+
+    An active client takes K steps from the server's model x, with step size eta_l along g - h_i, the change of its own
+    gradient g since its last active round. With L_i the last of its K gradients, computed after K - 1 steps, it sends
+    delta_i:
 
         delta_i = L_i - h_i,  h_i <- L_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
-    S_t: the active clients of round t. The authors have one rate, x -= eta_l y: that is eta_g = N/K.
-    y is always the sum of all clients' latest last gradients. An empty round (no active clients) moves x along y, as
-    the paper writes it; the authors' code does nothing. One vector down, one up. With K = 1 it is FedSUM-B.
+    S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
+
+    The authors have one learning rate and the step x -= eta_l y. That is eta_g = N/K. An empty round (no active
+    clients) moves x along y, as the paper writes it; the authors' code does nothing. Messages per active client: one
+    vector down, one up. With K = 1 it is FedSUM-B.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -11,13 +11,19 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class KnownFedAvg(Algorithm):
-    """FedAvg with known participation probabilities (in the comparison of Xiang et al., 2024): an oracle for FedAU.
+    """FedAvg with known participation probabilities (in the comparison of Xiang et al., 2024), which FedAU estimates.
+
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. The server's step:
 
         x -= eta_g eta_l K * (1/N) sum_{S_t} G_i / p_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients. p_i: the probability that client i is
-    active in a round. The step is the mean over all clients in expectation. An empty round (no active clients) changes
-    nothing. One vector down, one up. Uplinks may be summed if all clients have the same p.
+    S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate. p_i: the probability
+    that client i is active in a round.
+
+    In expectation, the step is along the mean of all clients' G_i. Uplinks may be summed before they reach the server
+    if all clients have the same p. An empty round (no active clients) changes nothing. Messages per active client: one
+    vector down, one up.
 
     Args:
       p: the probability of every client, or a list with one probability per client in the order of their ids. For the

@@ -8,20 +8,23 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class MIFA(Algorithm):
-    """MIFA (Gu et al., 2021): the server remembers every client's latest mean gradient.
+    """MIFA (Gu et al., 2021): the server remembers every client's latest mean gradient and steps along the mean of all.
 
-        memory_i <- G_i for S_t;   x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
+    An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
+    the mean of its K gradients. memory_i, on the server, is client i's latest G_i, zero before its first active round:
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    The memory starts at zero and is divided by N. An empty round (no active
-    clients) takes a step too. The server updates the sum instead of recomputing it: a client contributes the change
-    of its memory. One vector down, one up.
+        memory_i <- G_i for i in S_t;   x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
+
+    S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate.
+
+    The server updates the sum instead of recomputing it: a client contributes the change of its memory. An empty round
+    (no active clients) takes a step too. Messages per active client: one vector down, one up.
 
     Args:
-      displacements: remember eta_l K G_i, the client's displacement at the rate of its own round, and step by
+      displacements: memory_i is eta_l K G_i, with the eta_l of the client's own round, and the step is
         x -= eta_g * (1/N) sum_{all i} memory_i. The code of FedAWE's authors does this. With a constant eta_l the
         iterates are the same.
-      divide_by_seen: divide by the number of clients seen so far instead of N, as in `FedSUM`.
+      divide_by_seen: divide by the number of clients that were active so far instead of N, as in `FedSUM`.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -10,16 +10,22 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class SCAFFOLD(Algorithm):
-    """SCAFFOLD, option II (Karimireddy et al., 2020), in the form that sends one vector up.
+    """SCAFFOLD, option II (Karimireddy et al., 2020): control variates correct the local steps for heterogeneous
+    clients.
 
-    Local steps go along g + (c - c_i): the client's gradient g, corrected by the control variates c of the server and
-    c_i of the client. With d_i = G_i - c_i:
+    Client i stores its control variate c_i, the mean of its K gradients in its last active round, zero before its
+    first. The server stores c, the mean of all c_i, and sends it with its model x.
+
+    An active client takes K steps from x, with step size eta_l along g + (c - c_i), with g its own gradient. G_i is the
+    mean of its K gradients. It sends d_i = G_i - c_i:
 
         x -= eta_g eta_l K * (mean_{S_t} d_i + c);   c += (1/N) sum_{S_t} d_i;   c_i <- G_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    The iterates are those of the original, which sends two vectors up (SCALLION without compression, Huang et al.,
-    2023). An empty round (no active clients) changes nothing. Two vectors down, one up.
+    S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
+
+    The iterates are those of the original, which sends two vectors up. This form is SCALLION without compression (Huang
+    et al., 2024). An empty round (no active clients) changes nothing. Messages per active client: two vectors down, one
+    up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -13,18 +13,23 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 class SCAFFOLDM(Algorithm):
     """SCAFFOLD-M (Cheng et al., 2024): SCAFFOLD with momentum in the local steps.
 
-    Local steps go along beta (g + c - c_i) + (1 - beta) v: the client's gradient g, corrected as in SCAFFOLD, and the
-    direction of the previous round, v. The server sends x and u = c + (1 - beta)/beta v, so a local step has the
-    length beta eta_l and goes along g + (u - c_i). With d_i = G_i - c_i:
+    Client i stores its control variate c_i, the mean of its K gradients in its last active round, zero before its
+    first. The server stores c, the mean of all c_i, and the momentum v, zero at first.
+
+    An active client takes K steps from the server's model x. A step is eta_l times beta (g + c - c_i) + (1 - beta) v,
+    with g its own gradient. This equals beta eta_l times g + (u - c_i) with u = c + (1 - beta)/beta v, so the server
+    sends x and u. G_i is the mean of the client's K gradients. It sends d_i = G_i - c_i:
 
         v <- beta (mean_{S_t} d_i + c) + (1 - beta) v;   x -= eta_g eta_l K * v
         c += (1/N) sum_{S_t} d_i;   c_i <- G_i
 
-    S_t: the active clients of round t. G_i: the mean of client i's K gradients.
-    An empty round (no active clients) changes nothing. Two vectors down, one up. With beta = 1 it is SCAFFOLD.
+    S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
+
+    With beta = 1 it is SCAFFOLD. An empty round (no active clients) changes nothing. Messages per active client: two
+    vectors down, one up.
 
     Args:
-      beta: the weight of the round's own direction, in (0, 1].
+      beta: the weight of the current gradient, in (0, 1]; 1 - beta is the weight of the momentum v.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

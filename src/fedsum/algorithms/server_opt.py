@@ -16,21 +16,21 @@ _PREFIX = "opt_"
 
 @dataclass(frozen=True)
 class ServerOpt(Wrapper):
-    """A server optimiser (Reddi et al., 2021) on top of any algorithm, such as FedSUM with Adam.
+    """A server optimiser (Reddi et al., 2021) on top of another algorithm, such as FedSUM with Adam.
 
-    The algorithm's change of x is a pseudo-gradient for the optimiser:
+    The algorithm's change of the server's model x is a pseudo-gradient u for the optimiser:
 
         x' = the algorithm's next x;   u = x - x';   the optimiser takes a step along u
 
-    All else is the algorithm's: messages, local steps, client state, memory. The algorithm uses eta_g, the optimiser
-    its own learning rate `lr`. If a round is empty (no active clients) and the algorithm does not move x, the optimiser
-    does nothing. With `SGD()` it is the algorithm itself. `ServerOpt(FedAvg(), Adam(lr))` with eta_g = 1 is `FedAdam`
-    with eta_g = lr.
+    The messages, the local steps and the clients' states are the algorithm's. The algorithm uses the global learning
+    rate eta_g, the optimiser its own learning rate `lr`. If a round is empty (no active clients) and the algorithm does
+    not move x, the optimiser does nothing. With `SGD()` it is the algorithm itself. `ServerOpt(FedAvg(), Adam(lr))`
+    with eta_g = 1 is `FedAdam` with eta_g = lr.
 
-    Algorithms that use how far x moved (FedSUM-CR, FedAWE, the amplified ones) are refused.
+    Algorithms that use how far x moved are refused: FedSUM-CR, FedAWE, AmplifiedFedAvg and AmplifiedSCAFFOLD.
 
     Args:
-      algorithm: the algorithm whose server step is replaced.
+      algorithm: the algorithm to which the optimiser is added.
       optimiser: `SGD`, `Adagrad`, `Yogi` or `Adam`.
 
     >>> import fedsum

@@ -12,7 +12,7 @@ from .base import State
 
 @dataclass(frozen=True)
 class ServerOptimiser(ABC):
-    """The interface: a state of named vectors, and a step.
+    """The interface of a server optimiser: a state of named vectors, and a step.
 
     Args:
       lr: learning rate of the server.
@@ -34,9 +34,10 @@ class ServerOptimiser(ABC):
 
 @dataclass(frozen=True)
 class SGD(ServerOptimiser):
-    """m <- momentum m + u;  x -= lr m.
+    """SGD with momentum on the server: m <- momentum m + u;  x -= lr m.
 
-    `SGD()` is x -= u: the algorithm itself.
+    u is the negative change of the server's model x that the algorithm proposes. `SGD()` is x -= u: the algorithm
+    itself.
 
     Args:
       lr: learning rate of the server.
@@ -90,7 +91,9 @@ class _Adaptive(ServerOptimiser):
 
 @dataclass(frozen=True, kw_only=True)
 class Adagrad(_Adaptive):
-    """v <- v + u^2;  m <- beta1 m + (1 - beta1) u;  x -= lr m / (sqrt(v) + tau).
+    """Adagrad on the server: v <- v + u^2;  m <- beta1 m + (1 - beta1) u;  x -= lr m / (sqrt(v) + tau).
+
+    u is the negative change of the server's model x that the algorithm proposes; m and v are its moments.
 
     Args:
       lr: learning rate of the server.
@@ -121,7 +124,10 @@ class _Decaying(_Adaptive):
 
 @dataclass(frozen=True)
 class Yogi(_Decaying):
-    """v <- v - (1 - beta2) u^2 sign(v - u^2);  m <- beta1 m + (1 - beta1) u;  x -= lr m / (sqrt(v) + tau).
+    """Yogi on the server: v <- v - (1 - beta2) u^2 sign(v - u^2);  m <- beta1 m + (1 - beta1) u;
+    x -= lr m / (sqrt(v) + tau).
+
+    u is the negative change of the server's model x that the algorithm proposes; m and v are its moments.
 
     Args:
       lr: learning rate of the server.
@@ -140,7 +146,9 @@ class Yogi(_Decaying):
 
 @dataclass(frozen=True)
 class Adam(_Decaying):
-    """v <- beta2 v + (1 - beta2) u^2;  m <- beta1 m + (1 - beta1) u;  x -= lr m / (sqrt(v) + tau).
+    """Adam on the server: v <- beta2 v + (1 - beta2) u^2;  m <- beta1 m + (1 - beta1) u;  x -= lr m / (sqrt(v) + tau).
+
+    u is the negative change of the server's model x that the algorithm proposes; m and v are its moments.
 
     Args:
       lr: learning rate of the server.

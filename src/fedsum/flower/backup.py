@@ -49,7 +49,7 @@ def write_backup(folder: Path, target: Path) -> int:
 
 
 def restore_backup(backup: Path, folder: Path) -> tuple[int, Path | None]:
-    """Makes a backup the run folder. A run that is in the folder is moved aside.
+    """Restores a backup to the run folder. A run that is in the folder is moved aside.
 
     The server begins a new epoch when it resumes the run, because the clients' states are newer than the backup.
 

@@ -34,7 +34,7 @@ POLL_SECONDS = 0.5
 
 
 class Federation(Strategy):
-    """Runs a ledger's algorithm on Flower.
+    """Runs the rounds of a `Ledger` on Flower.
 
     Flower's own loop waits without limit for enough nodes, polls every three seconds and cannot resume a run. This one
     takes the clients that are online (or those that a schedule names), never waits longer than the deadline, and writes

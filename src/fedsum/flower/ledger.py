@@ -39,7 +39,9 @@ class RoundOutcome:
 
 
 class Ledger:
-    """Makes orders, receives replies and merges them. Uses no network, clock or file.
+    """The server's side of the protocol: makes orders to clients, checks replies and merges them.
+
+    It uses no network, clock or file.
 
     Args:
       algorithm: the algorithm.

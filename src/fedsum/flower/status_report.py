@@ -15,7 +15,7 @@ from .server_state import ServerState
 
 @dataclass(frozen=True)
 class DeploymentStatus:
-    """The state of a deployment."""
+    """The state of a deployment, as `fedsum flower status` shows it."""
 
     run: Run
     epoch: int

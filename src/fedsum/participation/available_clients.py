@@ -22,7 +22,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Availability:
-    """A schedule in which all available clients are active; `Sampled` chooses some of them.
+    """The clients' availability as a schedule: all available clients are active. `Sampled` chooses some of them.
 
     Use `Availability.read`, `Availability.from_intervals` or `Availability.of`. A round costs O(available clients).
 

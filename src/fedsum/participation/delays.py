@@ -17,7 +17,7 @@ from .schedule import Ids, Schedule
 
 @dataclass(frozen=True)
 class Delays:
-    """Delays over the rounds 0..T-1.
+    """The delays of a schedule over the rounds 0 to T-1.
 
     >>> import fedsum
     >>> found = fedsum.delays(fedsum.Cyclic(4, 1), rounds=8, seed=0)
@@ -40,9 +40,10 @@ class Delays:
 
 
 class DelayMeter:
-    """Updates a_i and tau_t at an amortised cost of O(|S_t|) per round, independent of N.
+    """Computes tau_t, the longest any client has been away, from the active clients of each round.
 
-    tau_t = t - min_i a_i, and a_i never decreases. The meter counts the clients by their last active round. A
+    tau_t = t - min_i a_i, where a_i, client i's last active round, never decreases. The amortised cost is O(|S_t|) per
+    round, independent of N. The meter counts the clients by their last active round. A
     pointer to the oldest last active round moves up when no client has that round any more.
 
     >>> meter = DelayMeter(3)

@@ -28,7 +28,7 @@ _ACCEPTED = "a number, an array with one number per client, fedsum.LogUniform or
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """What a client's device does in a second. Each value is a number, one number per client, or a distribution.
+    """The speed of the clients' devices and links: a number for all, one number per client, or a distribution.
 
     A client needs K * seconds_per_step for its steps, and the bytes of its messages divided by its links. Draws from a
     distribution are a function of the run's seed and the client.

@@ -18,7 +18,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Between `low` and `high`, with a uniform logarithm: each factor of two is as likely as any other.
+    """A log-uniform distribution between `low` and `high`: each factor of two is as likely as any other.
 
     >>> LogUniform(1, 10).draw(np.random.default_rng(0), 2).round(2)
     array([4.33, 1.86])
@@ -39,7 +39,7 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """With a normal logarithm: half of the values are below `median`, two thirds within a factor of exp(`spread`).
+    """A log-normal distribution: half of the values are below `median`, two thirds within a factor of exp(`spread`).
 
     >>> LogNormal(1.0, 0.5).draw(np.random.default_rng(0), 2).round(2)
     array([1.06, 0.94])

@@ -13,7 +13,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of a schedule that `fedsum.theory` uses.
+    """The properties of a schedule that the bounds in `fedsum.theory` use.
 
     >>> import fedsum
     >>> fedsum.Uniform(100, 5).describe()

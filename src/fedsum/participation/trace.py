@@ -20,7 +20,7 @@ _ROWS_SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """A recorded schedule.
+    """A recorded schedule: the active clients of each round, for example from a log file.
 
     Args:
       names: the clients' names by id; `names[0]` is client 0.

@@ -27,7 +27,7 @@ def rate_advice(
       ages: the share of clients' gradients in the server's sum that are 0, 1, ... rounds old.
       K: local steps.
       L: of the task, from `fedsum.tasks.curvature`.
-      sets: the active clients of each round; without them the limits ignore any rhythm.
+      sets: the active clients of each round; without them, gradient ages are taken as independent of the round.
       n: N, the number of clients in `sets`.
     """
 

@@ -25,7 +25,7 @@ _DELAYS = {"tau_avg": "tau_avg", "mean_delay": "mean delay"}
 
 
 def delays(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row per pattern: its delays and its error.
+    """A table of delays and errors, one row per participation pattern.
 
     `tau_avg` and `tau_max` measure, in each round, the client that has been away longest. `mean_delay` averages over
     all clients: it is the mean of t - a_{i,t} over i and t. Every column is the mean over the seeds that finished;
@@ -82,7 +82,7 @@ def line(table: pd.DataFrame, delay: str = "tau_avg") -> tuple[float, float]:
 
 
 def against_delay(table: pd.DataFrame, title: str = "") -> Figure:
-    """The patterns' errors against 1 + tau_avg and 1 + mean delay, with least-squares lines.
+    """A figure of the patterns' errors against 1 + tau_avg and 1 + mean delay, with least-squares lines.
 
     Args:
       table: from `delays`.

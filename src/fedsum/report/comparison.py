@@ -127,7 +127,7 @@ class _Result:
 
 
 def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Source]], by: str | None) -> Comparison:
-    """`fedsum.compare`: see there."""
+    """The same function as `fedsum.compare`."""
     results = list(_results(sources, named))
     runs = [result.run for result in results]
     names = metric_names(runs)

@@ -78,7 +78,7 @@ def _not_begun(folder: Path) -> list[str] | None:
 
 
 def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> str:
-    """The page as text.
+    """The report page as a string of HTML.
 
     Args:
       runs: the runs to show.

@@ -41,7 +41,7 @@ class Measured:
 def measure(
     schedule: Schedule, rounds: Iterable[int], seed: int, most_cells: tuple[int, int] = _MOST_CELLS
 ) -> Measured:
-    """Measures a schedule.
+    """Measures a schedule over rounds: delays, active clients per round, and a raster of participation.
 
     Args:
       schedule: the schedule.

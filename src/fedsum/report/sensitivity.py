@@ -19,7 +19,7 @@ _PANEL = (3.3, 2.5)
 
 
 def setting_table(runs: Sequence[Run]) -> pd.DataFrame | None:
-    """The table of `final_table`, with two more columns: the `name` and the `value` of the setting.
+    """The table of `final_table` with the columns `name` and `value` of the setting in which the runs differ.
 
     None unless the runs of an algorithm differ in exactly one number.
     """
@@ -35,7 +35,7 @@ def against_setting(
     title: str = "",
     stated: Mapping[str, Better] | None = None,
 ) -> Figure:
-    """Final values against the setting. Columns: metrics. Rows: tasks, or tasks and patterns if there are several.
+    """A figure of final values against a setting. Columns: metrics. Rows: tasks, and patterns if there are several.
 
     Points are means of the final values over the seeds, error bars their standard deviation. A cross at the edge
     marks a setting whose runs all diverged.

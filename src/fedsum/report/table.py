@@ -25,7 +25,7 @@ def cost_names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def metric_names(runs: Sequence[Run]) -> list[str]:
-    """The names of the models' metrics, the main metrics first.
+    """The names of the metrics that evaluate the model, the main metrics first.
 
     >>> import fedsum, tempfile
     >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}

@@ -88,7 +88,7 @@ def held_out(data: ClientData, given: Any) -> ClientData | None:
 
 
 def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequence[str] | None = None) -> ClientData:
-    """The clients of a table: one per distinct value of a column, in sorted order.
+    """Client data from a table: one client per distinct value of a column, in sorted order.
 
     Args:
       frame: one row per sample.

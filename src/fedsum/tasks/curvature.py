@@ -35,7 +35,7 @@ class Curvature(NamedTuple):
 
 
 def curvature(task: BaseTask, *, seed: int = 0, batch_size: int = 128, clients: int = _CLIENTS) -> Curvature:
-    """Estimates a task's curvature on one batch of each of a few clients.
+    """Estimates a task's curvature, on one batch of each of a few clients.
 
     Args:
       task: any task; gradients are computed on the CPU in float64.

@@ -23,7 +23,7 @@ _DECODED_AT_ONCE = 1000
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A set of labelled images, split in two."""
+    """A set of labelled images, split into training and test images."""
 
     name: str
     train_inputs: Tensor
@@ -114,7 +114,7 @@ IMAGE_SETS = ("digits", *SOURCES)
 
 
 def load(name: str) -> Images:
-    """The set of that name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits, which needs no files.
+    """Loads an image set: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits, which needs no files.
 
     Files come from the folder FEDSUM_DATA, which has the hub's layout, otherwise from the hub. Decoded sets are
     cached in FEDSUM_CACHE, by default `fedsum` in the user's cache folder (on Linux XDG_CACHE_HOME or ~/.cache).
@@ -136,7 +136,7 @@ def load(name: str) -> Images:
 
 
 def at_hand(name: str) -> bool:
-    """Whether the set can be loaded without a download.
+    """Whether an image set can be loaded without a download.
 
     >>> at_hand("digits")  # part of scikit-learn
     True

@@ -15,7 +15,7 @@ SETS = ("test", "train")
 
 @dataclass(frozen=True)
 class Metric:
-    """A number computed from all outputs of a data set at once.
+    """Your own metric: a number computed from all outputs of a data set at once.
 
     Args:
       fn: of (outputs, targets), tensors on the CPU; returns a number.
@@ -53,7 +53,7 @@ class Metric:
 
 
 def check_better(field: str, better: Any) -> Better:
-    """Returns `better`, and refuses what is not a direction.
+    """Returns `better` if it is "higher" or "lower", and raises an InputError otherwise.
 
     >>> check_better("better", "higher")
     'higher'
@@ -76,7 +76,7 @@ def check_metrics(metrics: Mapping[str, Metric] | None, test_data: bool) -> dict
 
 
 def directions_of(task: object) -> dict[str, Better]:
-    """Which direction of a task's own metrics is better, by the name in a row of metrics.
+    """Whether higher or lower values of a task's own metrics are better, by the metric's name.
 
     A task states it in an attribute `better`, such as {"test_auc": "higher"}. `Task` fills it from its metrics.
 

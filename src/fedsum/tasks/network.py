@@ -17,7 +17,7 @@ Outputs = Callable[[Tensor, Tensor], Iterable[tuple[slice, Any]]]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The parts of a task from which an engine can compute the task's own gradients and evaluations.
+    """A network and its loss, from which an engine computes a task's gradients and evaluations with its own kernels.
 
     Functions are the task's methods, for the parts of the work that an engine leaves to the task.
     """
@@ -62,7 +62,7 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class ClientLoss:
-    """A task's loss as a function of separate parameters, for an engine with its own layout of the flat vector.
+    """A task's loss as a function of separate parameter tensors, for engines with their own layout of the parameters.
 
     >>> import fedsum
     >>> loss = client_loss_of(fedsum.tasks.vision("digits", clients=3))
@@ -83,7 +83,7 @@ class ClientLoss:
 
 
 def client_loss_of(task: object) -> ClientLoss | None:
-    """The loss of a task whose class defines `as_client_loss`; None for every other task.
+    """The `ClientLoss` of a task whose class defines `as_client_loss`; None for every other task.
 
     >>> import fedsum
     >>> client_loss_of(fedsum.tasks.Quadratic.random(3, 2)) is None
@@ -95,7 +95,7 @@ def client_loss_of(task: object) -> ClientLoss | None:
 
 
 def network_of(task: object) -> Network | None:
-    """The network of a task whose class defines `as_network`; None for every other task.
+    """The `Network` of a task whose class defines `as_network`; None for every other task.
 
     `as_network` is looked up on the class, so that a wrapper that forwards attributes is not mistaken for the task
     inside it.

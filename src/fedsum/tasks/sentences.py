@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """A set of labelled sentences as tokens, split in two. Both splits are sorted by length, the shortest first."""
+    """Labelled sentences as tokens, in a training and a test set. Both are sorted by length, the shortest first."""
 
     name: str
     train_inputs: Tensor
@@ -79,7 +79,7 @@ TEXT_SETS = tuple(TEXT_SOURCES)
 
 
 def load_sentences(name: str, tokenizer: Tokenizer, longest: int) -> Sentences:
-    """The set of that name (sst2) as tokens, at most `longest` per sentence.
+    """Loads a text set (sst2) as tokens, at most `longest` per sentence.
 
     Files come from the folder FEDSUM_DATA, which has the hub's layout, otherwise from the hub. Tokens are cached in
     FEDSUM_CACHE, one file per set and tokenizer.
@@ -94,7 +94,7 @@ def load_sentences(name: str, tokenizer: Tokenizer, longest: int) -> Sentences:
 
 
 def sentences_at_hand(name: str) -> bool:
-    """Whether the set's files are in FEDSUM_DATA."""
+    """Whether a text set's files are in the folder FEDSUM_DATA."""
     source = TEXT_SOURCES.get(name)
     return source is not None and all(local_path(source.repo, source.path(split)) for split in source.splits)
 

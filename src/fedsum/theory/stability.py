@@ -52,11 +52,11 @@ def stability_limit(ages: Sequence[float] | NDArray[np.float64], *, K: int, foll
 def recorded_limit(
     sets: Sequence[NDArray[np.int64]], n: int, *, K: int, limit: float, follows_sum: bool = True
 ) -> float:
-    """The largest step up to `limit` at which FedSUM is stable in these rounds, as at all smaller steps that are tried.
+    """The largest step size, at most `limit`, up to which FedSUM is stable in the rounds of a trace.
 
-    `stability_limit` takes the ages of gradients as independent of the round. In a record with a rhythm, such as that
-    of a day, they are not, and FedSUM may be unstable far below that limit. Here the recursion of docs/theory.md, one
-    quadratic for all clients, runs through the rounds themselves. A short record is repeated.
+    `stability_limit` takes the ages of gradients as independent of the round. In a trace with a daily cycle they are
+    not, and FedSUM may be unstable far below that limit. Here FedSUM is simulated through the rounds of the trace, on
+    the same quadratic loss for all clients, at several step sizes. A short trace is repeated.
 
     Args:
       sets: the active clients of each round.

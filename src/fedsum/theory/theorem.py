@@ -12,7 +12,7 @@ _PROVED = {"FedSUM-B": 12.0, "FedSUM": 26.0, "FedSUM-CR": 26.0}
 
 
 class Rates(NamedTuple):
-    """Learning rates.
+    """A local and a global learning rate.
 
     >>> import fedsum
     >>> eta_l, eta_g = Rates(eta_l=0.01, eta_g=2.0)
@@ -58,7 +58,7 @@ def fedsum_b_rates(
     tau_max: float,
     tau_avg: float,
 ) -> Rates:
-    """FedSUM-B's own theorem (thm-fedsum-a:convergence), which fixes only the product of the learning rates.
+    """Learning rates of FedSUM-B's own theorem (thm-fedsum-a:convergence), which fixes only their product.
 
     eta_g eta_l = min{ sqrt(N Delta_f) / sqrt(max{1, tau_avg} K T L sigma^2), 1/(10 K tau_max L) }, which is the
     product of Theorem 1's rates. FedSUM-B takes no local steps, so its iterates depend on the product alone. `bound`

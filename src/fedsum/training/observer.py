@@ -60,7 +60,7 @@ class Training:
 
 
 class Observer:
-    """Override what you need; every method does nothing by default.
+    """Receives the events of a run: override the methods you need. By default they do nothing.
 
     >>> class Print(Observer):
     ...     def evaluated(self, run, row):

@@ -148,7 +148,7 @@ class Step(_Warm):
 
 @dataclass(frozen=True)
 class PerRound:
-    """One value per round. Files record any other function of the round in this form.
+    """A learning rate as a list, one value per round. Files record your own function of the round in this form.
 
     >>> PerRound([0.1, 0.05])(1)
     0.05
