@@ -243,6 +243,7 @@ def main():
     results = {
         "rounds": args.rounds,
         "faults": {kind: happened.count(kind) for kind in (*IN_CLIENT, *OUTSIDE)},
+        "rounds after which y and sum h were compared": len(rows),
         "largest ||y - sum h|| / ||y|| after any round": max(away for *_, away in rows),
         "at the end": rows[-1][3],
         "epochs begun anew": rows[-1][1],
@@ -260,6 +261,9 @@ def main():
         args.out.write_text("\n".join(lines) + "\n")
     spread = max(0.03, 3 * (max(without) - min(without)))
     assert max(away for *_, away in rows) <= 1e-6
+    # A client whose state is damaged must have said so in nearly all rounds, and in the last one.
+    assert len(rows) >= 0.9 * args.rounds
+    assert rows[-1][0] == args.rounds
     assert longest <= DEADLINE + GRACE
     assert accuracy >= min(without) - spread
 

@@ -128,7 +128,9 @@ def test_no_fault_breaks_the_sum(tmp_path):
 
     Row: a client app raises an exception, or its disk is full.
 
-    Row: a client app is killed after its reply => no effect: the state was saved before the reply.
+    Row: a client app is killed after its reply => its reply counts, because the state was saved before. A minute later
+    Flower may report a failure of the client's current order, and its SuperNode then uploads each reply only when the
+    next message arrives. Clients whose replies are overdue therefore get a second message.
 
     Row: a reply is late, duplicated, or computed from another state.
 

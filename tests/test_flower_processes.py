@@ -55,6 +55,30 @@ def test_a_false_first_uplink_and_a_silent_client(tmp_path):
     assert lines.count("; not asked after repeated faults: 1") == 1 + 3
 
 
+def test_a_client_app_that_dies_after_its_reply(tmp_path):
+    """A minute later Flower reports the dead client app as a failure of the order that the SuperNode is working on.
+    That order then has two replies, and from then on the SuperNode uploads each reply only when the next message
+    arrives.
+
+    Row: a client app is killed after its reply.
+    """
+    rounds = 5
+    with Net(tmp_path) as net:
+        net.superlink()
+        for i in range(3):
+            net.supernode(i)
+        net.faults((1, 1, "kill-after"), (2, 1, "delay=75"))
+        folder = tmp_path / "run"
+        trained(net, folder, rounds, 900, quorum=3, deadline=90.0)
+        gaps = sums(net, folder)
+    lines = log(folder)
+    assert "round 2: client 1 failed: ClientApp stopped responding" in lines
+    behind = re.findall(r"round (\d+)/.*; replied after a second message: 1\n", lines)
+    assert behind == ["3", "4", "5"]
+    assert [merged for *_, merged, _ in gaps] == [3] * rounds
+    assert max(away for *_, away in gaps) <= 1e-6
+
+
 def test_a_disk_that_vanishes_and_returns(tmp_path):
     """Two disks have results of the same step of client 0, and only one of the results was merged.
 

@@ -12,7 +12,7 @@ from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import Explicit, FedSUM, FedSUMCR, InputError, Trace
+from fedsum import Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace
 from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
@@ -275,6 +275,36 @@ def test_after_the_quorum_the_others_have_a_grace_period(tmp_path):
     assert "the round is repeated" not in log(tmp_path)
     assert "round 1: client 3 did not reply within 1 s of the quorum" in log(tmp_path)
     assert time.monotonic() - began < 10
+
+
+class OneBehind(LocalGrid):
+    """The SuperNode of client 1 uploads each reply only when the next message arrives."""
+
+    def pull_messages(self, message_ids):
+        pushed = [message.metadata.message_id for message in self.sent if message.metadata.dst_node_id == 101]
+        return super().pull_messages([i for i in message_ids if i not in pushed[-1:]])
+
+
+@pytest.mark.parametrize("algorithm", [FedSUM(), FedAWE()], ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize("grace", [0.0, 1.0])
+def test_a_supernode_that_is_one_message_behind_still_takes_part(grace, algorithm, tmp_path):
+    """Row: a client app is killed after its reply."""
+    grid = OneBehind(tmp_path / "clients", algorithm)
+    grid.keys = {100 + i: b"%d" % i for i in range(N)}
+    keys = {key: node - 100 for node, key in grid.keys.items()}
+    federation(tmp_path, algorithm, grid=grid, rounds=3, deadline=2.0, grace=grace, quorum=2, keys=keys)
+    assert missing(tmp_path, 3) == [set()] * 3
+    assert log(tmp_path).count("replied after a second message: 1") == 3
+    reminders = [message for message in grid.sent if message.metadata.message_type == "query.hello"]
+    assert {message.metadata.dst_node_id for message in reminders} == {101}
+    assert len(reminders) == 3 * (2 if algorithm.name == "FedAWE" else 1)  # FedAWE has a message after the merge
+
+
+def test_clients_that_reply_in_time_get_no_second_message(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=20.0, grace=5.0)
+    hellos = [message for message in grid.sent if message.metadata.message_type == "query.hello"]
+    assert len(hellos) == N  # at the start
 
 
 def test_two_nodes_that_are_one_client_are_reported(tmp_path):

@@ -58,6 +58,8 @@ class Exchange:
                 self._receive()
                 if self._can_close():
                     break
+                if self._overdue():
+                    self.mailbox.remind()
                 time.sleep(poll_seconds)
             self._record_missing()
         finally:
@@ -70,8 +72,7 @@ class Exchange:
             self.attendance.returned(client)
         if not self._identified:
             # SuperNodes that were just started are still asked for their client ids.
-            half_over = time.monotonic() - self._began > self.mailbox.seconds_left
-            if not self.roster.complete and not half_over:
+            if not self.roster.complete and not self._half_over:
                 return
             self._identified = True
             available = [client for client in online if self.ledger.eligible(client)]
@@ -101,6 +102,15 @@ class Exchange:
         self.asked -= self.ledger.take_outdated()
         if self._quorum_at is None and self.ledger.accepted_count >= self.needed:
             self._quorum_at = time.monotonic()
+
+    @property
+    def _half_over(self) -> bool:
+        return time.monotonic() - self._began > self.mailbox.seconds_left
+
+    def _overdue(self) -> bool:
+        """Whether half of the time for missing replies is over."""
+        graced = self.grace and self._quorum_at is not None and time.monotonic() > self._quorum_at + self.grace / 2
+        return bool(graced) or self._half_over
 
     def _can_close(self) -> bool:
         if self.ledger.must_reset or self.mailbox.seconds_left <= 0:

@@ -188,7 +188,8 @@ class Federation(Strategy):
             f"round {t + 1}/{rounds}: merged {len(outcome.merged)} of {asked} clients"
             f" ({' '.join(map(str, outcome.merged))}), tau {state.delays.tau[-1]},"
             f" down {mailbox.bytes_down:,} B, up {mailbox.bytes_up:,} B, {time.monotonic() - began:.1f} s"
-            f"{_skipped(exchange.skipped)}"
+            f"{_listed('not asked after repeated faults', exchange.skipped)}"
+            f"{_listed('replied after a second message', mailbox.late)}"
         )
         if self.on_round:
             self.on_round(ledger, outcome)
@@ -205,6 +206,8 @@ class Federation(Strategy):
         while mailbox.unanswered and mailbox.seconds_left > 0:
             for client, pulled in mailbox.receive():
                 self.reader.read(client, pulled, self.ledger.state.t, self.ledger.confirm_farewell)
+            if mailbox.seconds_left < self.deadline / 2:
+                mailbox.remind()
             if mailbox.unanswered:
                 time.sleep(POLL_SECONDS)
         mailbox.close()
@@ -261,8 +264,8 @@ class Federation(Strategy):
     configure_evaluate = aggregate_train = aggregate_evaluate = configure_train
 
 
-def _skipped(clients: set[int]) -> str:
-    return f"; not asked after repeated faults: {' '.join(map(str, sorted(clients)))}" if clients else ""
+def _listed(what: str, clients: set[int]) -> str:
+    return f"; {what}: {' '.join(map(str, sorted(clients)))}" if clients else ""
 
 
 def _plain(evaluation: Mapping[str, Any]) -> dict[str, Any]:

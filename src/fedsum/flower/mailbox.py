@@ -4,12 +4,14 @@ import time
 from collections.abc import Iterator
 
 from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from ..algorithms import Traffic
 from .protocol import Order
 from .reply_limits import ReplyLimits
 from .reply_puller import PulledReply, ReplyPuller
+from .roster import HELLO
 from .server_state import ServerState
 from .wire import from_order, size_in_bytes
 
@@ -29,6 +31,12 @@ class Mailbox:
         self._puller = ReplyPuller(grid, limits)
         self.unanswered: dict[str, int] = {}
         """the client of each order without a reply, by message id"""
+        self._nodes: dict[str, int] = {}
+        """the node of each order, by message id"""
+        self._reminded: set[str] = set()
+        """orders whose nodes got a second message"""
+        self.late: set[int] = set()
+        """clients that replied after a second message"""
         self.bytes_down = self.bytes_up = 0
 
     @property
@@ -45,9 +53,24 @@ class Mailbox:
             message = FlowerMessage(from_order(order), node, kind, ttl=self.seconds_left, group_id=group)
             messages.append(message)
             self.bytes_down += self._count(message)
-        for message_id, order in zip(self.grid.push_messages(messages), orders.values(), strict=True):
+        for message_id, (node, order) in zip(self.grid.push_messages(messages), orders.items(), strict=True):
             if message_id:
-                self.unanswered[message_id] = order.step_id.client
+                self.unanswered[message_id], self._nodes[message_id] = order.step_id.client, node
+
+    def remind(self) -> None:
+        """Sends a second message to each node that has not replied to its order, once per order.
+
+        Flower's SuperNode can fall one message behind. If a client app dies after its reply, Flower adds an error
+        reply, up to a minute later, to the order that the SuperNode is working on. That order then has two replies, and
+        from then on the SuperNode uploads each reply only when the next message arrives. The second message asks for
+        the client id, because that changes nothing. Its reply is not read.
+        """
+        overdue = [message_id for message_id in self.unanswered if message_id not in self._reminded]
+        if not overdue or self.seconds_left <= 0:
+            return
+        self._reminded.update(overdue)
+        nodes = [self._nodes[message_id] for message_id in overdue]
+        self.grid.push_messages([FlowerMessage(RecordDict(), node, HELLO, ttl=self.seconds_left) for node in nodes])
 
     def receive(self) -> Iterator[tuple[int, PulledReply]]:
         """The replies that have arrived since the last call, one per order."""
@@ -57,6 +80,8 @@ class Mailbox:
             client = self.unanswered.pop(reply.order_id, None)
             if client is None:
                 continue
+            if reply.order_id in self._reminded:
+                self.late.add(client)
             if reply.message is None or reply.message.has_content():
                 self.bytes_up += self._count(reply.message, reply.bytes)
             yield client, reply

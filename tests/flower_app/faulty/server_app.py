@@ -21,8 +21,10 @@ def check(ledger, outcome):
     state = ledger.state
     if "y" not in state.server:
         return
-    h = [ClientStore(STATE, state.job, i).read().find(last.version) for i, last in state.last.items()]
-    total = sum((version.state["h"].double() for version in h), torch.zeros_like(state.server["y"]))
+    versions = [ClientStore(STATE, state.job, i).read().find(last.version) for i, last in state.last.items()]
+    if None in versions:  # a client whose files were damaged, and that was not able to say so yet
+        return
+    total = sum((version.state["h"].double() for version in versions), torch.zeros_like(state.server["y"]))
     away = float((state.server["y"] - total).norm() / state.server["y"].norm())
     path = STATE / f"sums-{state.job}.csv"
     with path.open("a", newline="") as file:
