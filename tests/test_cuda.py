@@ -305,7 +305,7 @@ def cnn(make, clients=nets.N, **options):
         if isinstance(layer, nn.Conv2d):
             for values in (layer.weight, layer.bias):
                 values.data = torch.randint(-4, 5, values.shape, generator=draw) / 4
-    shape = (1, 28, 28) if make is fedsum.tasks.models.mnist_cnn else (3, 32, 32)
+    shape = (network[0].in_channels, *((28, 28) if network[0].in_channels == 1 else (32, 32)))
     images = torch.randint(-1, 2, (70 * clients, *shape), generator=draw).float()
     labels = torch.randint(10, (len(images),), generator=draw)
     if "prepare" in options:
@@ -329,11 +329,33 @@ def assert_as_close_as_torch(task, **options):
     assert ours.max() < 0.1
 
 
+def unpadded_cnn():
+    """pfl-research's network for CIFAR-10."""
+    first = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)]
+    return nn.Sequential(*first, nn.Flatten(), nn.Linear(12544, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10))
+
+
+def group_norm_cnn():
+    first = [nn.Conv2d(3, 32, 3, stride=2, padding=1), nn.GroupNorm(4, 32), nn.ReLU()]
+    second = [nn.Conv2d(32, 48, 3, padding=1, bias=False), nn.GroupNorm(4, 48), nn.ReLU(), nn.AvgPool2d(2)]
+    third = [nn.Conv2d(48, 96, (1, 3)), nn.ReLU(), nn.MaxPool2d(3), nn.AdaptiveAvgPool2d(1)]
+    return nn.Sequential(*first, *second, *third, nn.Flatten(), nn.Linear(96, 10))
+
+
 @pytest.mark.parametrize(
-    "make", [fedsum.tasks.models.mnist_cnn, fedsum.tasks.models.svhn_cnn, fedsum.tasks.models.cifar10_cnn]
+    "make",
+    [
+        fedsum.tasks.models.mnist_cnn,
+        fedsum.tasks.models.svhn_cnn,
+        fedsum.tasks.models.cifar10_cnn,
+        fedsum.tasks.models.femnist_cnn,
+        fedsum.tasks.models.lenet5,
+        unpadded_cnn,
+        group_norm_cnn,
+    ],
 )
 def test_our_kernels_agree_with_exact_gradients(make, with_our_kernels):
-    """At the size of the paper's networks, where programs handle many pixels and rows of x are not aligned."""
+    """At the size of real networks, where programs handle many pixels and rows of x are not aligned."""
     task = cnn(make)
     options = {"rounds": 1, "local_steps": 1, "batch_size": 64, "schedule": Uniform(nets.N, 7)}
     assert_as_close_as_torch(task, **options)

@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from fedsum import InputError
-from fedsum.tasks.models import cifar10_cnn, kaiming_normal_, logistic, mlp, mnist_cnn, resnet18, svhn_cnn
+from fedsum.tasks.models import (
+    cifar10_cnn,
+    femnist_cnn,
+    kaiming_normal_,
+    lenet5,
+    logistic,
+    mlp,
+    mnist_cnn,
+    resnet18,
+    svhn_cnn,
+)
 
 PAPER = {
     mnist_cnn: ("C(1,10)-R-M-C(10,20)-D-R-M-F-L(50)-R-D-L(10)", (1, 28, 28), 51_480),
@@ -41,6 +51,12 @@ def test_the_papers_networks(make):
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
     assert make(classes=7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(("make", "classes"), [(femnist_cnn, 62), (lenet5, 10)])
+def test_networks_of_other_benchmarks(make, classes):
+    assert make()(torch.zeros(2, 1, 28, 28)).shape == (2, classes)
+    assert make(classes=7)(torch.zeros(2, 1, 28, 28)).shape == (2, 7)
 
 
 def test_logistic_and_mlp_flatten_first():

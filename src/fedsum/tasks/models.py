@@ -1,4 +1,7 @@
-"""The paper's networks and two simpler ones. Initial weights are PyTorch's defaults, or `kaiming_normal_`."""
+"""The paper's networks, two of other benchmarks and two simpler ones.
+
+Initial weights are PyTorch's defaults, or `kaiming_normal_`.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -55,6 +58,32 @@ def cifar10_cnn(classes: int = 10) -> nn.Sequential:
         nn.Linear(256, 64),
         nn.ReLU(),
         nn.Linear(64, classes),
+    )
+
+
+def femnist_cnn(classes: int = 62) -> nn.Sequential:
+    """The CNN of the LEAF benchmark for FEMNIST, 1x28x28.
+
+    >>> sum(p.numel() for p in femnist_cnn().parameters())
+    6603710
+    """
+    return nn.Sequential(
+        *[nn.Conv2d(1, 32, kernel_size=5, padding=2), nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(32, 64, kernel_size=5, padding=2), nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Flatten(), nn.Linear(64 * 7 * 7, 2048), nn.ReLU(), nn.Linear(2048, classes)],
+    )
+
+
+def lenet5(classes: int = 10) -> nn.Sequential:
+    """LeNet-5 with ReLU, 1x28x28.
+
+    >>> sum(p.numel() for p in lenet5().parameters())
+    61706
+    """
+    return nn.Sequential(
+        *[nn.Conv2d(1, 6, kernel_size=5, padding=2), nn.ReLU(), nn.AvgPool2d(2)],
+        *[nn.Conv2d(6, 16, kernel_size=5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()],
+        *[nn.Linear(16 * 5 * 5, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)],
     )
 
 

@@ -15,6 +15,7 @@ import triton
 from torch import Tensor
 
 from . import convolution_kernels
+from .scaled import Scaled, largest_of, power_of_two, smallest_bits, unit_of
 
 _WHOLE = 4
 """patches of up to this many channels are one operand; patches of more channels are read pixel by pixel"""
@@ -32,18 +33,6 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """Values of a cohort as float16 factors, with one unit per client."""
-
-    factors: Tensor
-    """float16, channels innermost and padded with zeros"""
-    unit: Tensor
-    """the value of a factor of one, per client"""
-    largest: Tensor
-    """the largest magnitude per client, never zero"""
-
-
-@dataclass(frozen=True)
 class PaddedImages:
     """Images of a whole data set, each padded with zeros, at least one pixel on every side."""
 
@@ -58,7 +47,7 @@ class PaddedImages:
     def of_batches(cls, values: Tensor) -> "PaddedImages":
         """From torch's layout, [C, B, channels, H, W], each client in its own unit."""
         values = values.contiguous()
-        largest = _largest(values)
+        largest = largest_of(values)
         indices = torch.arange(values.shape[0] * values.shape[1], device=values.device).view(values.shape[:2])
         images = _padded(values.flatten(0, 1), largest, largest.repeat_interleave(values.shape[1]))
         return cls(images, values.shape[-1], indices)
@@ -66,9 +55,9 @@ class PaddedImages:
     @classmethod
     def of_set(cls, values: Tensor, fill: Tensor | None = None) -> "PaddedImages":
         """From torch's layout, [n, channels, H, W], all in one unit, which also suits the fill colour of crops."""
-        largest = _largest(values.contiguous()[None])
+        largest = largest_of(values.contiguous()[None])
         if fill is not None:
-            largest = torch.maximum(largest, _largest(fill[None]))
+            largest = torch.maximum(largest, largest_of(fill[None]))
         return cls(_padded(values, largest, largest.expand(len(values))), values.shape[-1])
 
     def select(self, indices: Tensor) -> "PaddedImages":
@@ -134,14 +123,14 @@ def forward(
     layout = _Layout.of(images)
     clients, batch, height, width = layout.shape
     outs = bias.shape[1]
-    OUT, pixels = max(16, _power_of_two(outs)), batch * (height // 2) * (width // 2)
+    OUT, pixels = max(16, power_of_two(outs)), batch * (height // 2) * (width // 2)
     if max(pixels * OUT, batch * layout.strides[1]) >= 2**31:
         raise ValueError(
             f"{batch} images of {layout.channels}x{height}x{width} to {OUT} channels: more than 2^31 values per client"
         )
     spread, taps, strength = _spread(weight, layout.channels, OUT)
     shape = (clients, batch, height // 2, width // 2)
-    code, top, unit = weight.new_empty(*shape, OUT, dtype=torch.int8), _tiny(weight), weight.new_empty(clients)
+    code, top, unit = weight.new_empty(*shape, OUT, dtype=torch.int8), smallest_bits(weight), weight.new_empty(clients)
     if last:
         pooled = weight.new_empty(*shape[:2], outs, *shape[2:])
     else:
@@ -212,41 +201,21 @@ class _Layout:
 def _padded(values: Tensor, largest: Tensor, largest_per_image: Tensor) -> Scaled:
     """Images [n, channels, H, W] padded and divided by the unit of their client's largest value."""
     n, channels, height, width = values.shape
-    IN = _power_of_two(channels)
+    IN = power_of_two(channels)
     if IN > _WHOLE:
         IN = max(16, IN)
     # Rows of a multiple of 16 elements are read in wide words.
     padded = values.new_zeros(n, height + 2, width + 2 + -(width + 2) % max(1, 16 // IN), IN, dtype=torch.float16)
-    factors = (values / _unit(largest_per_image).view(-1, 1, 1, 1)).permute(0, 2, 3, 1)
+    factors = (values / unit_of(largest_per_image).view(-1, 1, 1, 1)).permute(0, 2, 3, 1)
     padded[:, 1:-1, 1 : width + 1, :channels] = factors
-    return Scaled(padded, _unit(largest), largest)
-
-
-def _unit(largest: Tensor) -> Tensor:
-    """As in the kernels: a power of two that scales magnitudes up to `largest` below 2^15."""
-    bits = largest.clamp(2.0**-100, 2.0**126).view(torch.int32) & 0x7F800000
-    return bits.view(torch.float32) / 16384
-
-
-def _tiny(values: Tensor) -> Tensor:
-    """Per client the bits of the smallest normal float32, the initial value of a maximum."""
-    return torch.full((len(values),), convolution_kernels.TINY, dtype=torch.int32, device=values.device)
-
-
-def _largest(values: Tensor) -> Tensor:
-    """The largest magnitude per client, never zero."""
-    largest, elements = _tiny(values), values[0].numel()
-    convolution_kernels.largest_value[(triton.cdiv(elements, 4 * _BLOCK), len(values))](
-        values, largest, elements, 4 * _BLOCK
-    )
-    return largest.view(torch.float32)
+    return Scaled(padded, unit_of(largest), largest)
 
 
 def _passed_by_relu(grad: Tensor, code: Tensor) -> Scaled:
     """A gradient from torch, [C, B, outs, H, W], as factors, with zeros at the outputs that ReLU set to zero."""
     clients, batch, outs, rows, columns = grad.shape
     elements, OUT = grad[0].numel(), code.shape[-1]
-    top, factors, unit = _tiny(grad), torch.empty_like(code, dtype=torch.float16), grad.new_empty(clients)
+    top, factors, unit = smallest_bits(grad), torch.empty_like(code, dtype=torch.float16), grad.new_empty(clients)
     convolution_kernels.largest_gradient[(triton.cdiv(elements, 4 * _BLOCK), clients)](
         grad, code, top, elements, outs, rows * columns, OUT, 4 * _BLOCK
     )
@@ -296,7 +265,7 @@ def _image_gradient(saved: SavedForBackward, grad: Scaled) -> Scaled:
     clients, batch, rows, columns, OUT = saved.code.shape
     IN, pixels = saved.taps.shape[-2], batch * rows * columns
     factors = grad.factors.new_empty(clients, batch, 2 * rows, 2 * columns, IN)
-    top, unit = _tiny(saved.code), grad.unit.new_empty(clients)
+    top, unit = smallest_bits(saved.code), grad.unit.new_empty(clients)
     tile, warps, stages = IMAGE
     convolution_kernels.image_gradient[(triton.cdiv(pixels, tile), clients)](
         saved.taps, saved.code, grad.factors, grad.unit, grad.largest, saved.strength, factors, top, unit,
@@ -305,7 +274,3 @@ def _image_gradient(saved: SavedForBackward, grad: Scaled) -> Scaled:
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return Scaled(factors, unit, top.view(torch.float32))
-
-
-def _power_of_two(elements: int) -> int:
-    return int(triton.next_power_of_2(elements))

@@ -3,41 +3,19 @@
 A pooled pixel depends on a patch of 4x4 pixels; its four pixels are p = 0..3, those of the patch q = 0..15, both row by
 row. Filters are spread over the patch: spread[p, q] is the tap that pixel p has on q, or zero.
 
-Factors are float16: the ten bits of tf32 at half the traffic, and readable across pixels without a transposition.
-Each client has a unit, a power of two, that scales its values to the range of float16: factors are below 2^15.
+Values are float16 factors with one unit per client (`scaled_kernels.py`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 import triton
 import triton.language as tl
 
+from .scaled_kernels import TINY, magnitude, unit_of
+
 DEAD = 4
 """the code of a pooled pixel that ReLU set to zero"""
 _DEAD = tl.constexpr(DEAD)
-TINY = 0x00800000
-"""the bits of the smallest normal float32"""
 _TINY = tl.constexpr(TINY)
-_LEAST = tl.constexpr(2.0**-100)
-_MOST = tl.constexpr(2.0**126)
-
-
-@triton.jit
-def _power(x):
-    """The largest power of two not above x, which is positive and not subnormal."""
-    return (x.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _unit(bound):
-    """A power of two that scales magnitudes up to the bound below 2^15."""
-    return _power(tl.minimum(tl.maximum(bound, _LEAST), _MOST)) * (1.0 / 16384.0)
-
-
-@triton.jit
-def _magnitude(x):
-    """The bits of |x| as an integer, which order like the values; zero if x is not finite."""
-    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    return tl.where(bits < 0x7F800000, bits, 0)
 
 
 @triton.jit
@@ -48,7 +26,7 @@ def largest_filter(weight, largest, s_client, elements, TURNS: tl.constexpr, BLO
     top = tl.zeros((BLOCK,), tl.int32)
     for turn in range(TURNS):
         w = tl.load(weight + client * s_client + turn * BLOCK + n, mask=turn * BLOCK + n < elements, other=0.0)
-        top = tl.maximum(top, _magnitude(w))
+        top = tl.maximum(top, magnitude(w))
     tl.store(largest + client, tl.maximum(tl.max(top, 0), _TINY))
 
 
@@ -64,7 +42,7 @@ def spread(
     y, x = q // 4 - p // 2, q % 4 - p % 2
     mask = (p < 4) & (o < outs) & (i < ins) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
     w = tl.load(weight + client * s_client + (o * ins + i) * 9 + 3 * y + x, mask=mask, other=0.0)
-    w = (w / _unit(tl.load(strength + client))).to(tl.float16)
+    w = (w / unit_of(tl.load(strength + client))).to(tl.float16)
     tl.store(wide + client * (64 * IN * OUT) + n, w, mask=p < 4)
     # The first of the four pixels has the taps in their own order.
     tap = (p == 0) & (y >= 0) & (y < 3) & (x >= 0) & (x < 3)
@@ -98,15 +76,6 @@ def sum_of_shares(
 
 
 @triton.jit
-def largest_value(values, largest, elements, BLOCK: tl.constexpr):
-    """The largest magnitude per client."""
-    client = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = _magnitude(tl.load(values + client * elements + n, mask=n < elements, other=0.0))
-    tl.atomic_max(largest + client, tl.max(v, 0))
-
-
-@triton.jit
 def crop(
     images, batch, fill, unit, cropped,
     elements, height, width, channels, padding,
@@ -137,7 +106,7 @@ def largest_gradient(grad, code, largest, elements, outs, area, OUT: tl.constexp
     client = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = n < elements
-    v = _magnitude(tl.load(grad + client * elements + n, mask=mask, other=0.0))
+    v = magnitude(tl.load(grad + client * elements + n, mask=mask, other=0.0))
     at = (n // (area * outs) * area + n % area) * OUT + n // area % outs
     c = tl.load(code + client * (elements // outs * OUT) + at, mask=mask, other=_DEAD)
     tl.atomic_max(largest + client, tl.max(tl.where(c == _DEAD, 0, v), 0))
@@ -152,7 +121,7 @@ def gradient_factors(
     client = tl.program_id(1).to(tl.int64)
     m, o = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, OUT)
     inside = (m < pixels)[:, None]
-    to = _unit(tl.load(largest + client))
+    to = unit_of(tl.load(largest + client))
     near = client * pixels * OUT + m[:, None] * OUT + o[None, :]
     far = client * pixels * outs + ((m // area * outs)[:, None] + o[None, :]) * area + (m % area)[:, None]
     c = tl.load(code + near, mask=inside, other=_DEAD)
@@ -224,7 +193,7 @@ def forward(
             a3 = tl.dot(A, tl.load(w + (48 + q) * (IN * OUT)), a3)
     shift = tl.load(bias + client * s_bias + o, mask=o < outs, other=0.0)
     strong = tl.load(strength + client)
-    by = _unit(strong) * tl.load(unit + client)
+    by = unit_of(strong) * tl.load(unit + client)
     a0 = a0 * by + shift[None, :]
     a1 = a1 * by + shift[None, :]
     a2 = a2 * by + shift[None, :]
@@ -244,7 +213,7 @@ def forward(
     which = tl.where(dead, _DEAD, 3 - (best & 3)).to(tl.int8)
     value = (best & -4).to(tl.float32, bitcast=True)
     real = inside[:, None] & (o < outs)[None, :]
-    tl.atomic_max(top + client, tl.max(tl.max(tl.where(real, _magnitude(value), 0), 1), 0))
+    tl.atomic_max(top + client, tl.max(tl.max(tl.where(real, magnitude(value), 0), 1), 0))
     near = client * pixels * OUT + m[:, None] * OUT + o[None, :]
     tl.store(code + near, which, mask=inside[:, None])
     if LAST:
@@ -253,8 +222,8 @@ def forward(
         tl.store(pooled + far, value, mask=real)
     else:
         # The unit is that of a bound on all sums: the largest value is only known when all programs are done.
-        shift = tl.max(_magnitude(shift), 0).to(tl.float32, bitcast=True)
-        to = _unit((9 * IN * strong * tl.load(largest + client) + shift) / keep_probability)
+        shift = tl.max(magnitude(shift), 0).to(tl.float32, bitcast=True)
+        to = unit_of((9 * IN * strong * tl.load(largest + client) + shift) / keep_probability)
         tl.store(pooled + near, (value / to).to(tl.float16), mask=inside[:, None])
         if tl.program_id(0) == 0:
             tl.store(unit_out + client, to)
@@ -358,11 +327,11 @@ def image_gradient(
                         if r == 3:
                             a3 = tl.dot(gp, tap, a3)
     strong = tl.load(strength + client)
-    by = _unit(strong) * (tl.load(grad_unit + client) / keep_probability)
+    by = unit_of(strong) * (tl.load(grad_unit + client) / keep_probability)
     a0, a1, a2, a3 = a0 * by, a1 * by, a2 * by, a3 * by
-    magnitude = tl.maximum(tl.maximum(_magnitude(a0), _magnitude(a1)), tl.maximum(_magnitude(a2), _magnitude(a3)))
-    tl.atomic_max(top + client, tl.max(tl.max(magnitude, 1), 0))
-    to = _unit(9 * OUT * strong * tl.load(largest + client) / keep_probability)
+    largest_of_four = tl.maximum(tl.maximum(magnitude(a0), magnitude(a1)), tl.maximum(magnitude(a2), magnitude(a3)))
+    tl.atomic_max(top + client, tl.max(tl.max(largest_of_four, 1), 0))
+    to = unit_of(9 * OUT * strong * tl.load(largest + client) / keep_probability)
     at = images + client * (4 * pixels * IN) + ((b * height + 2 * u) * width + 2 * v)[:, None] * IN + i[None, :]
     out = inside[:, None] & (i < IN)[None, :]
     tl.store(at, (a0 / to).to(tl.float16), mask=out)

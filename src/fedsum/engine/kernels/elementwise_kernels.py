@@ -54,13 +54,16 @@ def deactivate(
     SHIFTED: tl.constexpr, RELU: tl.constexpr, DROPS: tl.constexpr,
     ROWS: tl.constexpr, TURNS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `activate`'s input, and its sum over the rows; dropout masks are drawn again."""
+    """The gradient of `activate`'s input, and its sum over the rows; dropout masks are drawn again.
+
+    With a bias one program takes all rows of its columns, otherwise a share of them.
+    """
     client = tl.program_id(1).to(tl.int64)
     c = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     elements = rows * width
     shift = tl.zeros((COLUMNS,), tl.float32)
     for turn in range(TURNS):
-        r = turn * ROWS + tl.arange(0, ROWS)
+        r = (turn * tl.num_programs(2) + tl.program_id(2)) * ROWS + tl.arange(0, ROWS)
         n = r[:, None] * width + c[None, :]
         mask = (r < rows)[:, None] & (c < width)[None, :]
         g = tl.load(grad + client * elements + n, mask=mask, other=0.0)

@@ -21,6 +21,7 @@ Parameters = dict[str, Tensor]
 _BLOCK = 1024
 """elements per program of a kernel that works element by element"""
 _ROWS, _COLUMNS = 32, 32
+_ROWS_PER_SHARE = 512
 _TILE = 2048
 """elements per tile of a kernel that reduces rows"""
 
@@ -69,7 +70,7 @@ class Convolutions:
         all_saved = []
         for i, block in enumerate(self.blocks, 1):
             weight, bias = x[f"{block.name}.weight"], x[f"{block.name}.bias"]
-            seed, last = _seed(weight, block.drop), i == len(self.blocks)
+            seed, last = draw_seed(weight, block.drop), i == len(self.blocks)
             images, saved = conv_pool.forward(images, weight, bias, seed, block.drop, last=last)
             all_saved.append(saved)
         return images, all_saved
@@ -130,7 +131,7 @@ class Activation:
 
     def forward(self, values: Tensor, x: Parameters) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
         values = values.contiguous()
-        out, seed = torch.empty_like(values), _seed(values, self.drop)
+        out, seed = torch.empty_like(values), draw_seed(values, self.drop)
         bias = None if self.bias is None else x[self.bias]
         elements = values[0].numel()
         kernels.activate[(triton.cdiv(elements, _BLOCK), len(values))](
@@ -147,10 +148,11 @@ class Activation:
         grad_input, bias = torch.empty_like(grad), None if self.bias is None else g[self.bias]
         width = grad.shape[-1]
         rows = grad[0].numel() // width
-        kernels.deactivate[(triton.cdiv(width, _COLUMNS), len(grad))](
+        shares = triton.cdiv(rows, _ROWS_PER_SHARE) if bias is None else 1
+        kernels.deactivate[(triton.cdiv(width, _COLUMNS), len(grad), shares)](
             grad, out, seed, grad_input, bias,
             0 if bias is None else bias.stride(0), rows, width, 1 - self.drop,
-            bias is not None, self.relu, self.drop > 0, _ROWS, triton.cdiv(rows, _ROWS), _COLUMNS,
+            bias is not None, self.relu, self.drop > 0, _ROWS, triton.cdiv(rows, _ROWS * shares), _COLUMNS,
         )  # fmt: skip
         return grad_input
 
@@ -193,7 +195,7 @@ def take_step(
 def forward(
     layers: Sequence[Layer], values: Tensor | conv_pool.PaddedImages, x: Parameters
 ) -> tuple[Tensor, list[Any]]:
-    """The output of the last layer, and the values that each layer saves for `write_gradients`."""
+    """The output of the last layer, and the values that each layer saves for `backward`."""
     outputs: Any = values
     all_saved = []
     for layer in layers:
@@ -202,12 +204,18 @@ def forward(
     return outputs, all_saved
 
 
-def write_gradients(layers: Sequence[Layer], grad: Tensor, saved: list[Any], x: Parameters, g: Parameters) -> None:
-    """Backpropagates the gradient of the last layer's output: writes the gradients of all parameters into g."""
+def backward(
+    layers: Sequence[Layer], grad: Tensor, saved: list[Any], x: Parameters, g: Parameters, further: bool = False
+) -> Tensor:
+    """Backpropagates the gradient of the last layer's output: writes the gradients of all parameters into g.
+
+    Returns the gradient of the first layer's input if `further`; otherwise the result is not used.
+    """
     for i, layer in reversed(list(enumerate(layers))):
-        grad = layer.backward(grad, saved[i], x, g, further=i > 0)
+        grad = layer.backward(grad, saved[i], x, g, further=further or i > 0)
+    return grad
 
 
-def _seed(values: Tensor, drop: float) -> Tensor | None:
+def draw_seed(values: Tensor, drop: float) -> Tensor | None:
     """The seed of a kernel's own random numbers: one number from torch's generator."""
     return torch.randint(2**31, (1,), device=values.device) if drop else None

@@ -14,22 +14,20 @@ from ...tasks import Augment, BaseTask, ClientScores, Network, Outputs, Standard
 from ..cache import TaskCache, cache_of
 from ..local_step import FinishedSums
 from ..regularised import Regularised
+from .supported_layers import Shape, supported_layers
 
 if TYPE_CHECKING:
     from .conv_pool import PaddedImages
-    from .layers import Convolution, Layer
+    from .layers import Layer
 
-Shape = tuple[int, ...]
 Evaluation = Callable[[Tensor], dict[str, float]]
 ClientEvaluation = Callable[[Tensor], tuple[dict[str, float], ClientScores]]
-_NamedModules = list[tuple[str, nn.Module]]
-_MAX_CHANNELS = 64
 _ALIGNMENT = 32
 """rows begin at multiples of this many elements: matrix products of unaligned rows take twice as long"""
 _IMAGES_SHARE = 0.05
 """share of the free memory for all images of a set in the kernels' layout"""
 _ACTIVATIONS = 4
-"""activations that our kernels hold at a time, in sizes of the input"""
+"""activations that blocks of convolution, ReLU and pool hold at a time, in sizes of the input"""
 
 
 class Steps(Protocol):
@@ -67,7 +65,7 @@ def steps(task: BaseTask) -> Steps | None:
     # torch raises the error for a label that is not a class.
     if not layers or len(shape) != 1 or int(network.targets.max()) >= shape[0]:
         return None
-    from .layers import cross_entropy_gradient, forward, take_step, write_gradients
+    from .layers import backward, cross_entropy_gradient, forward, take_step
 
     samples = _samples(network, layers, cache_of(plain))
 
@@ -89,7 +87,7 @@ def steps(task: BaseTask) -> Steps | None:
         for batch in batches:
             inputs, targets = samples(batch)
             outputs, saved = forward(layers, inputs, parameters)
-            write_gradients(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
+            backward(layers, cross_entropy_gradient(outputs, targets), saved, parameters, gradients)
             if extra is None:
                 take_step(x, total, g, start, correction, step, scale, *scalars)
             else:
@@ -132,14 +130,14 @@ def _kernel_outputs(task: BaseTask) -> tuple[Network | None, Outputs | None]:
         return network, None
     from .layers import forward
 
-    channels, cache = network.inputs.shape[1], cache_of(task)
+    channels, cache, activations = network.inputs.shape[1], cache_of(task), _activations(network, layers)
 
     def outputs(x: Tensor, inputs: Tensor) -> Iterator[tuple[slice, Tensor]]:
         if inputs.shape[1] != channels:  # torch raises the error
             yield from network.outputs(x, inputs)
             return
         images, parameters = _converted(network, inputs, layers, cache), network.parameters(x[None])
-        for chunk in network.chunks(len(inputs), _ACTIVATIONS):
+        for chunk in network.chunks(len(inputs), activations):
             if images is None:
                 values: Any = network.prepared(inputs[chunk])[None]
             else:
@@ -148,6 +146,15 @@ def _kernel_outputs(task: BaseTask) -> tuple[Network | None, Outputs | None]:
             yield chunk, forward(layers, values, parameters)[0][0]
 
     return network, outputs
+
+
+def _activations(network: Network, layers: "list[Layer]") -> int:
+    """The memory of an evaluation per sample, in sizes of the input."""
+    from .image_layers import ImageLayers
+
+    # Outputs are stored as float32 and as the next layer's factors.
+    values = sum(2 * layer.values for layer in layers if isinstance(layer, ImageLayers))
+    return _ACTIVATIONS + values // network.inputs[0].numel()
 
 
 def kernels_allowed(device: torch.device, dtype: torch.dtype) -> bool:
@@ -232,7 +239,7 @@ def _layers(network: Network, module: nn.Module) -> "tuple[list[Layer], Shape]":
     # x does not hold frozen parameters, and holds shared ones under one name only.
     if {name for name, _ in module.named_parameters(remove_duplicate=False)} != set(network.names):
         return [], ()
-    layers, shape = _supported(module, tuple(sample.shape[1:]))
+    layers, shape = supported_layers(module, tuple(sample.shape[1:]))
     # Every trained parameter must belong to one of our layers.
     return (layers, shape) if {name for layer in layers for name in layer.names} == set(network.names) else ([], ())
 
@@ -241,86 +248,3 @@ def _modified(layer: nn.Module) -> bool:
     """Whether the layer computes anything other than its class: hooks, pruning, or its own forward."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)
-
-
-def _supported(network: nn.Module, shape: Shape) -> "tuple[list[Layer], Shape]":
-    """The layers of a sequential network with a convolution, for samples [C, B, *shape]; none if not supported."""
-    if type(network) is not nn.Sequential:
-        return [], ()
-    from .layers import Activation, Convolutions, Flatten, Product
-
-    rest = list(network._modules.items())  # named_children() leaves out repeated modules
-    layers: list[Layer] = []
-    while rest:
-        blocks = []
-        while rest and (match := _block(rest, shape)):
-            block, shape, rest = match
-            blocks.append(block)
-        if blocks:
-            layers.append(Convolutions(tuple(blocks)))
-            continue
-        name, module = rest[0]
-        bias = None
-        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
-            layers.append(Flatten())
-            shape, rest = (torch.Size(shape).numel(),), rest[1:]
-            continue
-        if type(module) is nn.Linear and shape == (module.in_features,):
-            layers.append(Product(f"{name}.weight"))
-            shape, rest = (module.out_features,), rest[1:]
-            bias = None if module.bias is None else f"{name}.bias"
-        elif type(module) not in (nn.ReLU, nn.Dropout):
-            return [], ()
-        relu, drop, rest = _activation(rest)
-        if bias or relu or drop:
-            layers.append(Activation(bias, relu, drop))
-    return (layers, shape) if any(isinstance(layer, Convolutions) for layer in layers) else ([], ())
-
-
-def _activation(rest: _NamedModules) -> tuple[bool, float, _NamedModules]:
-    """ReLU and dropout at the head of the modules, at most one of each, and the modules after them."""
-    relu, drop = False, None
-    while rest:
-        module = rest[0][1]
-        if type(module) is nn.ReLU and not relu:
-            relu = True
-        elif type(module) is nn.Dropout and drop is None:
-            drop = _drop_probability(module)
-        else:
-            break
-        rest = rest[1:]
-    return relu, drop or 0.0, rest
-
-
-def _block(modules: _NamedModules, shape: Shape) -> "tuple[Convolution, Shape, _NamedModules] | None":
-    """Convolution, optional dropout, ReLU and pool at the head of the modules, and the modules after them."""
-    from .layers import Convolution
-
-    (name, conv), *rest = modules
-    if type(conv) is not nn.Conv2d or len(shape) != 3:
-        return None
-    plain = (conv.kernel_size, conv.stride, conv.dilation, conv.groups) == ((3, 3), (1, 1), (1, 1), 1)
-    plain = plain and conv.padding == (1, 1) and conv.padding_mode == "zeros" and conv.bias is not None
-    fits = (
-        conv.in_channels == shape[0]
-        and max(conv.in_channels, conv.out_channels) <= _MAX_CHANNELS
-        and shape[1] % 2 == 0
-        and shape[2] % 2 == 0
-    )
-    drop = 0.0
-    if rest and type(rest[0][1]) is nn.Dropout:
-        drop, rest = _drop_probability(rest[0][1]), rest[1:]
-    if not (plain and fits and drop < 1 and len(rest) >= 2) or type(rest[0][1]) is not nn.ReLU:
-        return None
-    pool = rest[1][1]
-    if (
-        type(pool) is not nn.MaxPool2d
-        or pool.return_indices
-        or (pool.kernel_size, pool.stride, pool.padding, pool.dilation) != (2, 2, 0, 1)
-    ):
-        return None
-    return Convolution(name, drop), (conv.out_channels, shape[1] // 2, shape[2] // 2), rest[2:]
-
-
-def _drop_probability(dropout: nn.Dropout) -> float:
-    return dropout.p if dropout.training else 0.0
