@@ -102,21 +102,31 @@ def test_settings_changed_while_an_old_app_still_runs(on_loss):
     assert net.gap() < 1e-12
 
 
-def test_two_processes_with_one_order_send_one_result():
-    """Row: a client computes the same step twice with different results."""
-    net = Net(FedSUM(), Irreproducible.random(4, 3))
-    order, disk = net.ledger.order(0), net.disks[0]
+@MODES
+def test_two_processes_with_one_order_send_one_result(on_loss):
+    """The gradients are not reproducible. The result that was saved first is the one that both processes send.
+
+    Row: a client computes the same step twice with different results.
+    """
+    net = Net(FedSUM(), Irreproducible.random(4, 3), on_loss=on_loss)
+    order, disk, sent = net.ledger.order(0), net.disks[0], []
 
     class Slow:
         read = staticmethod(disk.read)
 
         def save(self, version):
-            net.work(order)
+            sent.append(net.work(order))
             return disk.save(version)
 
-    reply = answer(order, net.algorithm, net.task, Slow())
-    assert (reply.status, reply.version) == ("done", disk.read().pending.version)
-    assert torch.equal(reply.vectors["delta"], disk.read().pending.uplink["delta"])
+    sent.append(answer(order, net.algorithm, net.task, Slow()))
+    assert [reply.status for reply in sent] == ["done", "done"]
+    assert {reply.version for reply in sent} == {disk.read().pending.version}
+    assert torch.equal(sent[0].vectors["delta"], sent[1].vectors["delta"])
+    assert net.ledger.receive(sent[0]) is None
+    net.ledger.close_round()
+    net.settle()
+    assert net.ledger.state.epoch == 0  # nothing was lost
+    assert net.gap() < 1e-12
 
 
 def test_another_rule_for_losses_is_refused():
@@ -145,17 +155,21 @@ def scaled(liars, factor):
 
 
 class Pushing:
-    """Liars that always push in the same direction, as hard as the server allows them to."""
+    """Liars that always push in the same direction, as hard as the server allows them to.
 
-    def __init__(self, liars, d):
-        self.liars, self.h, self.epoch = liars, {}, 0
+    With `again`, they push in every round, as if only the change of their h_i were bounded.
+    """
+
+    def __init__(self, liars, d, *, again=False):
+        self.liars, self.again, self.h = liars, again, {}
         self.direction = torch.ones(d, dtype=torch.float64) / d**0.5
 
     def __call__(self, order, reply):
         client = order.step_id.client
         if client not in self.liars:
             return reply
-        before = self.h.get(client, torch.zeros_like(self.direction)) if order.step_id.base else 0 * self.direction
+        zero = torch.zeros_like(self.direction)
+        before = self.h.get(client, zero) if order.step_id.base and not self.again else zero
         self.h[client] = self.direction * (order.terms.clip or 1e9)
         (name,) = reply.vectors
         return replace(reply, vectors={name: self.h[client] - before})
@@ -212,8 +226,9 @@ def test_until_three_clients_are_measured_nothing_is_merged():
 
 
 @MODES
+@pytest.mark.parametrize("again", [False, True], ids=["up to the bound", "again in every round"])
 @pytest.mark.parametrize("liars", [{0}, {0, 1, 2, 3}], ids=["one of ten", "four of ten"])
-def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
+def test_liars_move_x_by_no_more_than_the_bound(liars, again, on_loss):
     """The bound of docs/deploy/threats.md, for liars that know it and use it up; without it, x moves without end.
 
     Row: a client sends a false uplink.
@@ -222,7 +237,7 @@ def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
     net = Net(FedSUM(), task, norm_limit=limit, on_loss=on_loss, eta_l=0.1)
     honest = [i for i in range(10) if i not in liars]
     first = max(float((task.curvature[i] @ task.centers[i]).norm()) for i in honest)  # at x^(0) = 0
-    pushing, xs = Pushing(liars, 3), []
+    pushing, xs = Pushing(liars, 3, again=again), []
     for _ in range(400):
         net.round(lie=pushing)
         xs.append(net.ledger.state.server["x"])
@@ -233,7 +248,7 @@ def test_liars_move_x_by_no_more_than_the_bound(liars, on_loss):
     optimum = torch.linalg.solve(A.sum(0), b)[:, 0]
     away, bound = float((xs[-1] - optimum).norm()), len(liars) * limit * first / (0.5 * len(honest))
     assert float((xs[-1] - xs[-50]).norm()) < 1e-3 * away  # x has come to rest
-    assert 0.2 * bound < away <= bound
+    assert 0.1 * bound < away <= bound
 
 
 @MODES
