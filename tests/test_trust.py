@@ -1,11 +1,13 @@
 """Folders and packed files from elsewhere: no command imports the code that they name, unless the user trusts it."""
 
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from fedsum import InputError
+from fedsum import InputError, experiments
 from fedsum.cli import main
 from fedsum.cli.resume_command import _trusted
 from fedsum.report.against_delay import ERROR, delays
@@ -132,3 +134,14 @@ def test_fedsums_own_names_need_no_trust(tmp_path, monkeypatch):
     )
     assert fedsum(monkeypatch, "run", tmp_path / "run.toml", "--folder", tmp_path / "run", "--json") == 0
     assert fedsum(monkeypatch, "resume", tmp_path / "run", "--json") == 0
+
+
+def test_code_of_fedsums_own_experiments_needs_no_trust():
+    folder = Path(experiments.__file__).parent
+    names = {name for path in folder.glob("*.toml") for name in re.findall(r"fedsum\.[\w.]+:\w+", path.read_text())}
+    assert len(names) > 10
+    with code_confirmed_by(lambda name: False):
+        for name in names:
+            assert callable(imported("task", name))
+        with pytest.raises(InputError, match="not fedsum's"):
+            imported("task", "fedsum.experiments.demo:main")

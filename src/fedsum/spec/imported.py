@@ -17,7 +17,9 @@ from ..base.checks import InputError, nearest
 
 _FILES: dict[str, str] = {}
 """the file of each module that was imported from a path"""
-_OWN = re.compile(r"fedsum\.experiments\.(availability|between|mistakes):[A-Za-z0-9]+")
+_OWN = re.compile(
+    r"fedsum\.experiments\.(availability|between|deadline|methods|mistakes|phones|resnet|sst2):[A-Za-z0-9]+"
+)
 """the names in fedsum's own settings files"""
 _CONFIRM: ContextVar[Callable[[str], bool]] = ContextVar("confirm", default=lambda name: True)
 

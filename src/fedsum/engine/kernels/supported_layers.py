@@ -156,7 +156,7 @@ def _norm(modules: _NamedModules, shape: Shape) -> _Match | None:
     from .image_layers import GroupNorm
 
     (name, norm), *rest = modules
-    if type(norm) is not nn.GroupNorm or len(shape) != 3 or norm.num_channels != shape[0] or shape[0] > _MAX_CHANNELS:
+    if type(norm) is not nn.GroupNorm or len(shape) != 3 or norm.num_channels != shape[0]:
         return None
     relu = bool(rest) and type(rest[0][1]) is nn.ReLU
     return GroupNorm(name, norm.num_groups, norm.eps, norm.affine, relu), shape, rest[relu:]
