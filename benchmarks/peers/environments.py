@@ -1,14 +1,14 @@
 """A virtual environment per peer, because the peers' pinned versions conflict with each other and with fedsum's.
 
-python benchmarks/peers/environments.py [--envs FOLDER]
-python benchmarks/peers/environments.py --site FOLDER [--python 3.12] [--pack]
+python benchmarks/peers/environments.py [--peers pfl flower] [--envs FOLDER]
+python benchmarks/peers/environments.py [--peers pfl flower] --site FOLDER [--python 3.12] [--pack]
 
 Made with pip, and made again when a peer's constraints change. Configure pip to install torch without CUDA, which saves
 gigabytes and is enough for a CPU benchmark.
 
 `--site` makes no environment but one folder of packages per peer, without torch and numpy. A Python that has these uses
 the folders on its path (`peers.py --site FOLDER`), on a machine where nothing can be installed. `--pack` also writes
-FOLDER.tar.xz, without the parts of Ray that Flower does not use.
+each folder to FOLDER/PEER.tar.xz, without the parts of Ray that Flower does not use.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FOLDER = Path.home() / ".cache" / "fedsum" / "peers"
 PACKAGES = {"pfl": ["pfl[pytorch]", "torch", "numpy"], "flower": ["flwr[simulation]", "torch", "numpy"]}
-UNUSED = ("flower/ray/jars", "flower/ray/rllib", "flower/ray/llm", "flower/ray/dashboard/client")
+UNUSED = ("ray/jars", "ray/rllib", "ray/llm", "ray/dashboard/client")
 
 
 def ensure(peer: str, folder: Path = FOLDER) -> Path:
@@ -45,31 +45,32 @@ def make_site(peer: str, folder: Path, python: str) -> Path:
 
 
 def pack(folder: Path) -> Path:
-    """FOLDER.tar.xz with the folders of all peers."""
+    """The folder as one compressed file beside it."""
 
     def used(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if member.name.startswith(UNUSED) or "__pycache__" in member.name else member
 
     packed = folder.with_name(f"{folder.name}.tar.xz")
     with tarfile.open(packed, "w:xz") as file:
-        for peer in PACKAGES:
-            file.add(folder / peer, arcname=peer, filter=used)
+        for path in sorted(folder.iterdir()):
+            file.add(path, arcname=path.name, filter=used)
     return packed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", nargs="+", default=list(PACKAGES), choices=PACKAGES)
     parser.add_argument("--envs", type=Path, default=FOLDER, help=f"where they are kept ({FOLDER})")
     parser.add_argument("--site", type=Path, help="make folders of packages here instead of environments")
     parser.add_argument("--python", default="3.12", help="the Python that will use the folders of packages")
-    parser.add_argument("--pack", action="store_true", help="also write the folders to one compressed file")
+    parser.add_argument("--pack", action="store_true", help="also write each folder to a compressed file")
     arguments = parser.parse_args()
-    for peer in PACKAGES:
+    for peer in arguments.peers:
         made = make_site(peer, arguments.site, arguments.python) if arguments.site else ensure(peer, arguments.envs)
         print(peer, made)
-    if arguments.site and arguments.pack:
-        packed = pack(arguments.site)
-        print(packed, f"{packed.stat().st_size / 2**20:.1f} MiB")
+        if arguments.site and arguments.pack:
+            packed = pack(made)
+            print(packed, f"{packed.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

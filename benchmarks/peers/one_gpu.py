@@ -27,5 +27,4 @@ def share_gpu() -> None:
 if __name__ == "__main__":
     share_gpu()
     sys.argv = sys.argv[1:]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
     runpy.run_path(sys.argv[0], run_name="__main__")
