@@ -1,10 +1,13 @@
 """Deep networks: a plain PyTorch loop, and fedsum's engines loop, batched (stacked clients) and streams.
 
+python benchmarks/deep.py --rows fl-simulator --engines plain streams
 python benchmarks/deep.py [--rows resnet-tf32 resnet-bf16 bert-tf32 bert-bf16] [--engines plain loop batched streams]
                           [--rounds 10] [--turns 2] [--profile] [--crossover] [--small] [--out results.json]
 
 resnet: ResNet-18 with GroupNorm, 10 clients, K = 10, batches of 32 images of 32x32. bert: BERT-base with random
-weights, 2 clients, K = 3, batches of 4 sentences of 64 tokens. Data are random, which does not change the time.
+weights, 2 clients, K = 3, batches of 4 sentences of 64 tokens. fl-simulator: the CIFAR-10 workload that FL-Simulator
+publishes, ResNet-18 with GroupNorm, 10 of 100 clients of 500 images each, 5 local epochs (K = 50) with batches of 50.
+A row without a precision means tf32 and bf16. Data are random, which does not change the time.
 
 The engines take turns. In the first turn, `start` is the time before and in the first round, less one round, and
 `GiB` is the memory that torch's allocator added. --profile prints the kernels that take most of one round of streams.
@@ -30,6 +33,7 @@ from fedsum.tasks import ClientData, Standardize, Task, models, partition
 
 ENGINES = ("plain", "loop", "batched", "streams")
 ROWS = ("resnet-tf32", "resnet-bf16", "bert-tf32", "bert-bf16")
+MORE_ROWS = ("fl-simulator-tf32", "fl-simulator-bf16")
 GIB = 2**30
 
 
@@ -43,9 +47,9 @@ class Silent(Task):
 class Workload:
     """A network, random data, and the numbers of a round."""
 
-    def __init__(self, make, inputs, classes, *, active, K, batch, prepare=None):
+    def __init__(self, make, inputs, classes, *, active, K, batch, prepare=None, clients=None):
         self.make, self.inputs, self.active, self.K, self.batch = make, inputs, active, K, batch
-        self.prepare, self.clients = prepare, 2 * active
+        self.prepare, self.clients = prepare, clients or 2 * active
         self.targets = torch.randint(0, classes, (len(inputs),), generator=torch.Generator().manual_seed(1))
         self.split = partition.iid(len(inputs), self.clients, seed=0)
 
@@ -54,15 +58,21 @@ class Workload:
         return Silent(self.make, nn.functional.cross_entropy, data, prepare=self.prepare)
 
 
-def resnet(small, width=64):
-    size, count, width = (8, 400, 8) if small else (32, 10_000, width)
+def resnet(small, width=64, count=10_000, **numbers):
+    size, count, width = (8, 400, 8) if small else (32, count, width)
     images = torch.randint(
         0, 256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
-    numbers = {"active": 2, "K": 2, "batch": 8} if small else {"active": 10, "K": 10, "batch": 32}
+    numbers = numbers or ({"active": 2, "K": 2, "batch": 8} if small else {"active": 10, "K": 10, "batch": 32})
     return Workload(
         lambda: models.resnet18(width=width), images, 10, prepare=Standardize((0.5,) * 3, (0.25,) * 3), **numbers
     )
+
+
+def fl_simulator(small):
+    """The images are divided evenly: K batches are exactly 5 epochs (1 if small)."""
+    clients, active, batch = (20, 2, 4) if small else (100, 10, 50)
+    return resnet(small, count=50_000, clients=clients, active=active, batch=batch, K=5 if small else 50)
 
 
 def mlp(small, width):
@@ -239,10 +249,18 @@ def configure(arguments):
     choose.kernels.steps = lambda task: None  # torch's kernels in every engine
 
 
+NETWORKS = {"resnet": resnet, "bert": bert, "fl-simulator": fl_simulator}
+
+
+def chosen_rows(names):
+    """The rows of these names; a network's name means both of its precisions."""
+    return [row for name in names for row in (*ROWS, *MORE_ROWS) if name in (row, row.rpartition("-")[0])]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=(*ROWS, *MORE_ROWS, *NETWORKS))
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--rounds", type=int, default=10, help="per turn")
     parser.add_argument("--turns", type=int, default=2)
@@ -261,9 +279,9 @@ def main():
     configure(arguments)
     device = torch.device(arguments.device)
     results = crossover(device, arguments) if arguments.crossover else []
-    for row in [] if arguments.crossover else arguments.rows:
-        network, precision = row.split("-")
-        workload = {"resnet": resnet, "bert": bert}[network](arguments.small)
+    for row in [] if arguments.crossover else chosen_rows(arguments.rows):
+        network, _, precision = row.rpartition("-")
+        workload = NETWORKS[network](arguments.small)
         results += measured(row, workload, arguments.engines, precision, device, arguments)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     table = Table("row", "engine", "ms per round", "spread", "GiB", "start, s", "against plain", title=name)

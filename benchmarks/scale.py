@@ -1,6 +1,7 @@
 """Time per round and memory against N: 100 active clients of N, a model of d = 7,850 parameters.
 
 python benchmarks/scale.py [--schedule intervals] [--device cuda] [--rounds 60] [--out results.json]
+python benchmarks/scale.py --active 10000 [--places host file] [--small]     # instead of it, see large_cohort.py
 
 With `--schedule intervals` every client is available in three intervals of a repeated week, a quarter of the time, and
 100 of the available clients are active. Making the index of intervals is not part of the time per round.
@@ -15,6 +16,7 @@ import json
 import os
 import time
 
+import large_cohort
 import numpy as np
 import torch
 from rich.console import Console
@@ -113,8 +115,13 @@ def main():
     parser.add_argument("--schedule", choices=SCHEDULES, default="uniform")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--active", type=int, help="active clients of a million; measures large_cohort.py instead")
+    parser.add_argument("--places", nargs="+", default=["host"], choices=large_cohort.PLACES, help="of client states")
+    parser.add_argument("--small", action="store_true", help="with --active: little local work, to test this script")
     parser.add_argument("--out", help="write the numbers here as JSON")
     arguments = parser.parse_args()
+    if arguments.active:
+        return large_cohort.measure(arguments)
     sizes, turns = [10**3, 10**4, 10**5, 10**6], 3
     made, making = {}, {}
     for n in sizes:

@@ -7,22 +7,25 @@ from functools import cache
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from models import batches, build, tensors
+from models import batches, build, tensors, use_tensor_cores
 from workload import Workload
 
 app = ClientApp()
 
 
 @cache
-def prepared(path):
-    """This actor's data and model, read and built once for all clients."""
+def prepared(path, device):
+    """This actor's data and model on its device, read and built once for all clients."""
     work = Workload.read(path)
-    return work, tensors(work), build(work.name)
+    if device == "cuda":
+        use_tensor_cores()
+    return work, tensors(work, device), build(work.name).to(device)
 
 
 @app.train()
 def train(message, context):
-    work, data, net = prepared(message.content["config"]["workload"])
+    config = message.content["config"]
+    work, data, net = prepared(config["workload"], config["device"])
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer, steps = torch.optim.SGD(net.parameters(), lr=work.recipe.lr), 0
     for x, y in batches(*data[context.node_config["partition-id"]], work.name):

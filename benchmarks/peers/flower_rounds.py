@@ -5,7 +5,8 @@ python flower_rounds.py mnist.npz --warmup 2                     # "go N" on std
 
 Set up as in Flower's documentation: message API, FedAvg, the Simulation Runtime on Ray. (run_simulation starts it from
 Python; `flwr run` uses the same runtime.) One core per client, so that every core has an actor, to which Ray gives one
-OpenMP thread. The actors keep data and model between clients.
+OpenMP thread. On a GPU, a client takes one core and 1/`--actors` of the GPU. The actors keep data and model between
+clients.
 """
 
 import os
@@ -51,6 +52,7 @@ class Paced(FedAvg):
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--cores", type=int, default=1, help="cores (and threads) per client")
+    parser.add_argument("--actors", type=int, default=len(os.sched_getaffinity(0)), help="on a GPU, that share it")
     options = parser.parse_args()
     path = str(options.workload.resolve())
     work = Workload.read(path)
@@ -70,14 +72,17 @@ def main():
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(net.state_dict()),
-            train_config=ConfigRecord({"workload": path}),
+            train_config=ConfigRecord({"workload": path, "device": options.device}),
             num_rounds=sys.maxsize,
             timeout=None,
         )
 
     with tempfile.TemporaryDirectory(prefix="ray") as scratch:
-        ray = {"num_cpus": len(os.sched_getaffinity(0)), "_node_ip_address": "127.0.0.1", "_temp_dir": scratch}
-        backend = {"init_args": ray, "client_resources": {"num_cpus": options.cores, "num_gpus": 0.0}}
+        cores, gpus = len(os.sched_getaffinity(0)), int(options.device == "cuda")
+        ray = {"num_cpus": max(cores, gpus * options.actors), "num_gpus": gpus}
+        ray |= {"_node_ip_address": "127.0.0.1", "_temp_dir": scratch}
+        share = {"num_cpus": options.cores, "num_gpus": gpus / options.actors}
+        backend = {"init_args": ray, "client_resources": share}
         try:
             run_simulation(server_app, client_app, num_supernodes=recipe.clients, backend_config=backend)
         except Finished:

@@ -14,6 +14,7 @@ def arguments(doc: str) -> argparse.ArgumentParser:
     parser.add_argument("workload", type=Path, help="an .npz from workload.py")
     parser.add_argument("--warmup", type=int, default=2, help="rounds before the ready line")
     parser.add_argument("--rounds", type=int, help="timed rounds, run at once; stdin is then not read")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     return parser
 
 
@@ -45,7 +46,12 @@ class Pacer:
     def start(self) -> None:
         self.started = time.perf_counter()
 
-    def stop(self) -> float:
+    def stop(self, device: str = "cpu") -> float:
+        """Seconds since the start. A GPU first finishes its work."""
+        if device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
         return time.perf_counter() - self.started
 
     def report(self, seconds: float, **facts: Any) -> None:

@@ -5,14 +5,15 @@ torchrun --standalone --nnodes=1 --nproc_per_node=2 pfl_rounds.py mnist.npz --wa
 
 Set up as in pfl's guide to fast simulations and its CIFAR-10 benchmark: SimulatedBackend, PyTorchModel,
 FederatedAveraging with WeightByUser, all data in memory as tensors in pfl's own Dataset, no evaluation. As the guide
-advises, torchrun starts several processes, which share the clients of a round.
+advises, torchrun starts several processes, which share the clients of a round. On a GPU, all data is on it before
+training, as in pfl's benchmark; for several processes per GPU see one_gpu.py.
 """
 
 import sys
 
 import numpy as np
 import torch
-from models import batches, build, tensors, verdict
+from models import batches, build, tensors, use_tensor_cores, verdict
 from pacing import Pacer, arguments
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.aggregate.weighting import WeightByUser
@@ -64,8 +65,8 @@ class Net(torch.nn.Module):
 class Paced(TrainingProcessCallback):
     """Pauses pfl's loop between rounds. With several processes, the first one reads stdin and notifies the others."""
 
-    def __init__(self, net, warmup, rounds):
-        self.net, self.several = net, pytorch_ops.distributed.world_size > 1
+    def __init__(self, net, warmup, rounds, device):
+        self.net, self.device, self.several = net, device, pytorch_ops.distributed.world_size > 1
         self.first = pytorch_ops.distributed.global_rank == 0
         self.pacer = Pacer(warmup, rounds)
 
@@ -81,7 +82,7 @@ class Paced(TrainingProcessCallback):
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        seconds, steps, self.net.steps = self.pacer.stop(), torch.tensor(self.net.steps), 0
+        seconds, steps, self.net.steps = self.pacer.stop(self.device), torch.tensor(self.net.steps), 0
         if self.several:
             distributed.all_reduce(steps)
         if self.first:
@@ -93,8 +94,10 @@ class Paced(TrainingProcessCallback):
 
 def main():
     options = arguments(__doc__).parse_args()
+    if options.device == "cuda":
+        use_tensor_cores()
     work = Workload.read(options.workload)
-    recipe, data, net = work.recipe, tensors(work), Net(build(work.name))
+    recipe, data, net = work.recipe, tensors(work, options.device), Net(build(work.name).to(options.device))
     np.random.seed(0)  # all processes must choose the same clients
     # Clients take turns, so that a round's clients are distinct, as in the other frameworks.
     sampler = get_user_sampler("minimize_reuse", list(np.random.permutation(len(data))))
@@ -104,7 +107,7 @@ def main():
     else:
         users = FederatedDataset(lambda user: Drawn(data[user], work.name, user_id=user), sampler)
         amount = {"local_num_epochs": None, "local_num_steps": recipe.steps}
-    paced = Paced(net, options.warmup, options.rounds)
+    paced = Paced(net, options.warmup, options.rounds, options.device)
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=sys.maxsize,  # the callback ends the run
@@ -121,6 +124,7 @@ def main():
     if paced.first:
         paced.pacer.say(done=True, rounds=paced.pacer.done, **verdict(work.name, data, net.net))
     if paced.several:
+        distributed.barrier()  # torchrun would end the first process if another one failed at its exit
         distributed.destroy_process_group()
 
 

@@ -8,13 +8,14 @@ with Rival("flower", "mnist.npz") as flower:         # returns after its warm-up
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from environments import FOLDER, HERE, ensure
 
@@ -28,34 +29,85 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_U
 SETTINGS = {"OMP_NUM_THREADS": "1", **ALLOCATOR, **QUIET}
 
 
-def command(peer: str, workload: Any, warmup: int, folder: Path = FOLDER) -> list[str]:
+class Setup(NamedTuple):
+    """How the harnesses of all frameworks are started."""
+
+    device: str = "cpu"
+    folder: Path = FOLDER
+    """the environments of the peers"""
+    site: Path | None = None
+    """instead of environments: a folder of packages per peer, for the current Python"""
+    open_network: bool = False
+    """whether peers start even if no network namespace can be made"""
+    start_limit: float = 600.0
+    """seconds for the start and the warm-up of a harness"""
+
+
+ON_CPU = Setup()
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def isolation(setup: Setup) -> list[Any]:
+    """The beginning of a command line that runs the rest in a network namespace with loopback only."""
+    unshare = ["unshare", "-n" if os.geteuid() == 0 else "-rn"]
+    if shutil.which("unshare") and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
+        return [*unshare, sys.executable, HERE / "loopback.py"]
+    if not setup.open_network:
+        sys.exit(
+            "peers: no network namespace can be made here (unshare -n), and torchrun and Ray listen on every network"
+            " interface; on a machine that nobody else reaches, add --open-network"
+        )
+    return []
+
+
+def command(peer: str, workload: Any, warmup: int, setup: Setup, processes: int) -> list[str]:
     """The command line of a harness, in a network namespace with loopback only.
 
-    One process (pfl) or actor (Flower) per core, with one thread each: README.md compares this with one process of two
-    threads. torchrun and Ray would set OMP_NUM_THREADS to the same value.
+    `processes` are pfl's processes or Flower's actors, with one thread each: README.md compares two of them with one
+    process of two threads. torchrun and Ray would set OMP_NUM_THREADS to the same value.
     """
-    harness = [HERE / f"{peer}_rounds.py", Path(workload).resolve(), "--warmup", warmup]
+    harness = [HERE / f"{peer}_rounds.py", Path(workload).resolve(), "--warmup", warmup, "--device", setup.device]
     if peer == "fedsum":  # uses the current environment, and no network
         return [str(word) for word in (sys.executable, *harness)]
-    programs = ensure(peer, folder)
-    launchers = {
-        "pfl": [
-            programs / "torchrun",
-            "--standalone",
-            "--nnodes=1",
-            f"--nproc_per_node={len(os.sched_getaffinity(0))}",
-        ],
-        "flower": [programs / "python"],
-    }
-    alone = ["unshare", "-n" if os.geteuid() == 0 else "-rn", sys.executable, HERE / "loopback.py"]
-    return [str(word) for word in (*alone, *launchers[peer], *harness)]
+    python = sys.executable if setup.site else ensure(peer, setup.folder) / "python"
+    launcher: list[Any] = [python]
+    if peer == "flower":
+        harness += ["--actors", processes]
+    elif processes > 1 or setup.device == "cpu":
+        # As --standalone does, but on 127.0.0.1 instead of the machine's name.
+        loopback = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+        launcher += ["-m", "torch.distributed.run", *loopback, "--nnodes=1", f"--nproc-per-node={processes}"]
+        launcher += [HERE / "one_gpu.py"] if setup.device == "cuda" else []
+    return [str(word) for word in (*isolation(setup), *launcher, *harness)]
+
+
+def environment(peer: str, setup: Setup, scratch: str) -> dict[str, str]:
+    """The environment variables of a harness."""
+    variables = {**os.environ, **SETTINGS, "TMPDIR": scratch, "FLWR_HOME": scratch, "GLOO_SOCKET_IFNAME": "lo"}
+    if setup.device == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = ""  # pfl uses a GPU if there is one
+    if setup.site and peer != "fedsum":
+        packages = [str(setup.site.resolve() / peer), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables["PYTHONPATH"] = os.pathsep.join(packages)
+    return variables
 
 
 class Rival:
     """A running harness. `log` is a file for its stderr."""
 
-    def __init__(self, peer: str, workload: Any, warmup: int = 2, folder: Path = FOLDER, log: Any = None) -> None:
-        self.peer, words = peer, command(peer, workload, warmup, folder)
+    def __init__(
+        self,
+        peer: str,
+        workload: Any,
+        warmup: int = 2,
+        setup: Setup = ON_CPU,
+        processes: int | None = None,
+        log: Any = None,
+    ) -> None:
+        self.peer, words = peer, command(peer, workload, warmup, setup, processes or cores())
         # In /tmp, because the paths of Ray's sockets must be short.
         self.scratch = tempfile.mkdtemp(prefix="peer", dir="/tmp")
         self.process = subprocess.Popen(
@@ -64,10 +116,12 @@ class Rival:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **SETTINGS, "TMPDIR": self.scratch, "FLWR_HOME": self.scratch},
+            env=environment(peer, setup, self.scratch),
             start_new_session=True,  # its process group then includes all its children, such as Ray's servers
         )
         try:
+            if not select.select([self.process.stdout], [], [], setup.start_limit)[0]:
+                raise RuntimeError(f"{' '.join(words)} took longer than {setup.start_limit:.0f} s to start")
             self.read("ready")
             self.pause()
         except BaseException:
