@@ -28,7 +28,7 @@ def full(name):
     ("name", "runs"),
     [
         ("algorithms", 72),
-        ("async", 14),
+        ("async", 24),
         ("async-rates", 30),
         ("availability", 96),
         ("between", 12),
@@ -45,7 +45,7 @@ def full(name):
         ("methods", 96),
         ("methods-rates", 96),
         ("mistakes", 6),
-        ("phones", 24),
+        ("phones", 38),
         ("phones-rates", 36),
         ("probability", 15),
         ("resnet", 8),
