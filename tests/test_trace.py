@@ -3,14 +3,17 @@
 import gzip
 import json
 import random
+import re
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsum import InputError, Trace, delays
+from fedsum import FedSUM, InputError, Sampled, Trace, delays, simulate
+from fedsum.tasks import Task
 
 
 def write(path, text):
@@ -34,6 +37,35 @@ def test_rounds_and_names_of_any_kind(tmp_path):
 def test_whole_numbers_sort_as_numbers(tmp_path):
     trace = Trace.read(write(tmp_path / "t.csv", "round,client\n0,10\n0,9\n1,100\n"))
     assert trace.names == ("9", "10", "100")
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_clients_in_another_order_than_the_tasks_are_refused(sampled, tmp_path):
+    """Sorted as text, dev10 comes before dev2."""
+    names = [f"dev{i}" for i in range(1, 12)]
+    rows = {name: (torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)) for name in names}
+    task = Task(lambda: torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, rows)
+    path = write(tmp_path / "t.csv", "\n".join(["round,client", *(f"0,{name}" for name in names)]) + "\n")
+    options = {"rounds": 1, "local_steps": 1, "eta_l": 0.1}
+
+    def schedule(**given):
+        trace = Trace.read(path, **given)
+        return Sampled(trace, 2) if sampled else trace
+
+    message = "'dev2', which is client 1 of the task; give both the same order with clients=task.client_names"
+    with pytest.raises(InputError, match=re.escape(f"schedule.names[1] = 'dev10': {message}")):
+        simulate(task, FedSUM(), schedule(), **options)
+    assert simulate(task, FedSUM(), schedule(clients=task.client_names), **options).rows
+    with pytest.raises(InputError, match="the task has 11 clients; give both the same order"):
+        simulate(task, FedSUM(), schedule(clients=[*names, "dev12"]), **options)
+
+
+def test_a_log_of_other_clients_is_accepted(tmp_path):
+    """As when the availability of phones is used for hospitals' data."""
+    rows = {name: (torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)) for name in ("anna", "bert")}
+    task = Task(lambda: torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, rows)
+    trace = Trace.read(write(tmp_path / "t.csv", "round,client\n0,phone 1\n0,phone 2\n"))
+    assert simulate(task, FedSUM(), trace, rounds=1, local_steps=1, eta_l=0.1).rows
 
 
 def test_clients_never_named_count_too(tmp_path):

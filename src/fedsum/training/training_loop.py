@@ -62,10 +62,18 @@ def train(
 
 
 def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> None:
-    """Refuses parts of a run that do not fit: other numbers of clients, fewer rounds, asynchrony."""
+    """Refuses parts of a run that do not fit: other clients, fewer rounds, asynchrony."""
     rounds = options.rounds
+    names, task_names = _names_of(schedule), getattr(task, "client_names", None)
+    same_order = "; give both the same order with clients=task.client_names" if names and task_names else ""
     if schedule.n != task.n:
-        raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients")
+        raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients{same_order}")
+    if names and task_names:
+        id_of = {name: i for i, name in enumerate(task_names)}
+        for i, name in enumerate(names):
+            if id_of.get(name, i) != i:
+                accepted = f"{task_names[i]!r}, which is client {i} of the task{same_order}"
+                raise InputError(f"schedule.names[{i}]", name, accepted)
     if options.devices is not None and options.devices.n not in (None, task.n):
         raise InputError("devices.n", options.devices.n, f"the task has {task.n} clients")
     if hasattr(schedule, "dispatch"):
@@ -81,6 +89,12 @@ def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, op
             if isinstance(value, PerRound) and len(value.values) < rounds:
                 accepted = f"one value for each of {rounds} rounds"
                 raise InputError(f"{part}.{name}", f"{len(value.values)} values", accepted)
+
+
+def _names_of(schedule: Schedule) -> Sequence[str] | None:
+    """The names of the clients in a log, by id; None if the schedule is not of a log."""
+    names: Sequence[str] | None = getattr(getattr(schedule, "availability", schedule), "names", None)
+    return names
 
 
 class _Loop:
