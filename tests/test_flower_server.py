@@ -117,7 +117,7 @@ def in_a_server_app(monkeypatch):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
-def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.05, **given):
+def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.05, own_metrics=None, **given):
     """Trains, and returns the ledger and the grid."""
     grid = grid or LocalGrid(folder / "clients", algorithm)
     rules = {name: given.pop(name) for name in ("quorum", "on_loss", "norm_limit") if name in given}
@@ -126,7 +126,7 @@ def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.
     ledger = Ledger(algorithm, TASK.init(0), N, options, MergeRules(**{"norm_limit": 0} | rules))
 
     def evaluate(rounds_done, arrays):
-        return MetricRecord({"train_loss": TASK.loss(to_vectors(arrays)["x"])})
+        return MetricRecord({"train_loss": TASK.loss(to_vectors(arrays)["x"])} | (own_metrics or {}))
 
     with closing(Journal(folder / "run")) as journal:
         run = Federation(ledger, journal, **given)
@@ -155,6 +155,18 @@ def test_it_is_the_simulation_and_its_trace_replays(algorithm, tmp_path):
     extra = 0 if not isinstance(algorithm, FedSUMCR | FedAWE) else N  # x^(0), once per client
     assert metrics["communication"].iloc[-1] == run.metrics["communication"].iloc[-1] + extra
     assert tomllib.loads((tmp_path / "run" / "status.toml").read_text())["state"] == "finished"
+
+
+def test_the_log_has_every_metric_and_status_says_that_the_run_was_stopped(tmp_path):
+    def stop(ledger, outcome):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        federation(tmp_path, FedSUM(), own_metrics={"test_auc": 0.75}, on_round=stop)
+    assert ", test_auc 0.75" in log(tmp_path)
+    status = tomllib.loads((tmp_path / "run" / "status.toml").read_text())
+    assert status["state"] == "stopped"
+    assert status["reason"] == "the server app was ended, as by `flwr stop`; `flwr run` resumes the run"
 
 
 def test_whoever_is_online_takes_part(tmp_path):

@@ -120,7 +120,7 @@ class Federation(Strategy):
                     break
                 self._attempt_round(grid, options.rounds)
         except (KeyboardInterrupt, SystemExit):
-            status = "stopped"
+            status, reason = "stopped", "the server app was ended, as by `flwr stop`; `flwr run` resumes the run"
             raise
         except BaseException as error:
             full = isinstance(error, OSError) and "No space left" in str(error)
@@ -234,7 +234,7 @@ class Federation(Strategy):
         state.evaluated = state.t
         self._save()
         if evaluation is not None:
-            shown = [name for name in row if name in ("train_loss", "test_accuracy", "drift")]
+            shown = [name for name in row if name in (*evaluation, "drift") and isinstance(row[name], int | float)]
             self._log(f"after {state.t} rounds: {', '.join(f'{name} {row[name]:.4g}' for name in shown)}")
         return bool(x.isfinite().all()) and math.isfinite(row.get("train_loss", 0.0))
 
