@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from fedsum.tasks import Task, models
 
@@ -39,6 +40,20 @@ class LastOfLSTM(nn.Module):
 
     def forward(self, x):
         return self.last(self.lstm(x)[0][:, -1])
+
+
+class Checkpointed(nn.Module):
+    """Its backward pass computes a part of the forward pass again."""
+
+    def __init__(self, again=True):
+        super().__init__()
+        self.first, self.last, self.again = nn.Linear(6, 5), nn.Linear(5, 3), again
+
+    def forward(self, x):
+        return self.last(checkpoint(self.hidden, x, use_reentrant=False) if self.again else self.hidden(x))
+
+    def hidden(self, x):
+        return torch.tanh(self.first(x))
 
 
 class Undecided(nn.Module):
@@ -83,8 +98,9 @@ def resnet():
     return models.resnet18(3, width=4)
 
 
-SHAPES = {resnet: (3, 8, 8), vit: (3, 8, 8), LastOfLSTM: (7, 6), WithCustomFunction: (6,), Undecided: (6,)}
-NETWORKS = (resnet, bert, LastOfLSTM, vit, WithCustomFunction)
+SHAPES = {resnet: (3, 8, 8), vit: (3, 8, 8), LastOfLSTM: (7, 6), WithCustomFunction: (6,)}
+SHAPES |= {Checkpointed: (6,), Undecided: (6,)}
+NETWORKS = (resnet, bert, LastOfLSTM, vit, WithCustomFunction, Checkpointed)
 
 
 def task(make):

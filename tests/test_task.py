@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
+import deep_nets
 import nets
 import numpy as np
 import pytest
@@ -412,3 +414,20 @@ def test_group_norm_whose_input_needs_no_gradient(kind, channels_last):
     done = subprocess.run([sys.executable, "-c", GROUP_NORMS, kind], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(channels_last)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
+def test_a_network_that_computes_its_forward_pass_again(precision):
+    """torch.utils.checkpoint calls the module during the backward pass, which needs x and not the initial weights."""
+    found = []
+    for again in (False, True):
+        draw = torch.Generator().manual_seed(0)
+        data = [(torch.randn(8, 6, generator=draw), torch.arange(8) % 3) for _ in range(2)]
+        make = partial(deep_nets.Checkpointed, again)
+        task = Task(make, nn.functional.cross_entropy, data, gradient_norm=True).to(*DOUBLE)
+        task.compute_dtype = precision
+        x = task.init(0) + 1
+        batch = task.batches(0, 0, 0, 1, 4)[0]
+        found.append((task.gradient(x, 0, batch), task.evaluate(x)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]

@@ -80,7 +80,8 @@ class ClientStep:
             g = self._stacked(row.x, row.client, batch)
         else:
             with torch.enable_grad():
-                (g,) = torch.autograd.grad(self._value(row.model, row.client, batch), row.model)
+                # The compiler makes a backward pass that does not call the module.
+                g = self._gradient(row, batch) if self.compiled else self._interpreted_gradient(row, batch)
         self._update(row.x, row.total, g, alive, row.start, row.correction, *row.scalars)
 
     @contextmanager
@@ -88,6 +89,15 @@ class ClientStep:
         """The context of all calls: without the compiler's and cuDNN's warnings, which users cannot act on."""
         with torch.no_grad(), compiling() if self._cuda or self.compiled else nullcontext():
             yield
+
+    def _gradient(self, row: ClientRow, batch: Tensor) -> Tensor:
+        (g,) = torch.autograd.grad(self._value(row.model, row.client, batch), row.model)
+        return g
+
+    def _interpreted_gradient(self, row: ClientRow, batch: Tensor) -> Tensor:
+        assert self._loss is not None
+        parameters = self.layout.parameters(row.model.to(self._loss.compute_dtype))
+        return self._loss.within(parameters, lambda: self._gradient(row, batch))
 
     def _client_loss(self, model: Tensor, client: Tensor, batch: Tensor) -> Tensor:
         assert self._loss is not None

@@ -1,10 +1,11 @@
 """The modules of a task: made under a seed, copied for evaluation, and whether they draw random numbers."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from .models import Residual
 
@@ -27,6 +28,26 @@ def under_seed(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
 def evaluation_copy(module: nn.Module) -> nn.Module:
     """A copy in evaluation mode that shares the parameters, which are large and which a task replaces by x anyway."""
     return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()}).eval()
+
+
+def within(module: nn.Module, parameters: Mapping[str, Tensor], function: Callable[[], Tensor]) -> Tensor:
+    """`function()` while the module has these parameters.
+
+    For backward passes after `functional_call`, which has already put the module's own parameters back:
+    torch.utils.checkpoint computes parts of the forward pass again.
+    """
+    call = _Call(module)
+    result: Tensor = functional_call(call, {f"module.{name}": value for name, value in parameters.items()}, (function,))
+    return result
+
+
+class _Call(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, function: Callable[[], Tensor]) -> Tensor:
+        return function()
 
 
 def may_draw(module: nn.Module) -> bool:

@@ -76,6 +76,8 @@ class ClientLoss:
     """which of them are filters of two-dimensional convolutions without groups; convolutions take them in any layout"""
     loss: Callable[[Sequence[Tensor], Tensor], Tensor]
     """from the parameters, in `compute_dtype`, and a batch"""
+    within: Callable[[Sequence[Tensor], Callable[[], Tensor]], Tensor]
+    """calls a function while the module has these parameters, as a backward pass may need"""
     scale: Tensor | None
     """factor of each client's loss, [N]; None if all are 1"""
     compute_dtype: torch.dtype

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from .client_data import client_data as as_client_data
 from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
 from .metric import Metric, check_metrics
-from .modules import evaluation_copy, may_draw, under_seed
+from .modules import evaluation_copy, may_draw, under_seed, within
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .normalization import refuse_batch_statistics
 from .scoring import output_threshold
@@ -188,7 +188,8 @@ class Task:
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
         inputs, targets = self.samples(batch.to(self.device))
-        (g,) = torch.autograd.grad(self._loss(x, inputs, targets), x)
+        parameters = self._parameters(x.to(self.compute_dtype))
+        g = within(self._training, parameters, lambda: _gradient(self._loss(x, inputs, targets), x))
         return g if self.scale is None else g * self.scale[client]
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
@@ -269,6 +270,7 @@ class Task:
             shapes=tuple(self._shapes),
             filters=tuple(name in plain for name in self._names),
             loss=self._batch_loss,
+            within=self._within,
             scale=self.scale,
             compute_dtype=self.compute_dtype,
         )
@@ -288,6 +290,9 @@ class Task:
     def _batch_loss(self, parameters: Sequence[Tensor], batch: Tensor) -> Tensor:
         inputs, targets = self.samples(batch)
         return self._module_loss(dict(zip(self._names, parameters, strict=True)), inputs, targets)
+
+    def _within(self, parameters: Sequence[Tensor], function: Callable[[], Tensor]) -> Tensor:
+        return within(self._training, dict(zip(self._names, parameters, strict=True)), function)
 
     def _module_loss(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         if self._reduced and inputs.is_floating_point():
@@ -339,12 +344,19 @@ class Task:
         """The gradient of f = (1/N) sum_i N w_i f_i at x, dropout off."""
         total = torch.zeros_like(x)
         x = x.detach().requires_grad_()
+        parameters = self._parameters(x)
         for client, part in enumerate(self.partition.parts):
             samples = torch.from_numpy(part).to(self.device)
             for chunk in self._chunks(len(part)):
                 indices = samples[chunk]
                 outputs = self._outputs(x, self._prepared(self.inputs[indices]))
-                (g,) = torch.autograd.grad(self.loss(outputs, self.targets[indices]), x)
+                value = self.loss(outputs, self.targets[indices])
+                g = within(self._evaluation, parameters, partial(_gradient, value, x))
                 weight = 1.0 if self.scale is None else self.scale[client]
                 total += g * (weight * len(indices) / (len(part) * self.n))
         return total
+
+
+def _gradient(value: Tensor, x: Tensor) -> Tensor:
+    (g,) = torch.autograd.grad(value, x)
+    return g
