@@ -13,7 +13,7 @@ from fedsum.tasks import Augment, Standardize, Task, models
 
 # Only a missing Triton skips these tests: a missing module of ours must fail.
 pytest.importorskip("triton")
-from fedsum.engine.kernels import conv_pool, layers
+from fedsum.engine.kernels import conv_pool, layers, scaled
 
 INTERPRETED = not torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="triton is interpreted only where there is no GPU")
@@ -438,7 +438,7 @@ def test_crops_are_those_of_bytes_converted_afterwards(prepare, channels, crop, 
     unit, largest = found.images.unit, found.images.largest
     assert unit.shape == largest.shape == (3,)
     assert (largest >= inputs.abs().max()).all()
-    assert torch.equal(unit, conv_pool._unit(largest))
+    assert torch.equal(unit, scaled.unit_of(largest))
     # The same unit, which is the set's, as if the images had been converted after the crop.
     expected = conv_pool._padded(inputs.flatten(0, 1), largest, largest.repeat_interleave(5))
     assert found.images.factors.is_contiguous()
@@ -588,11 +588,7 @@ def hooked(change):
 UNKNOWN = {
     "no convolution": lambda: nn.Sequential(*head(64)),
     "not sequential": lambda: nn.Linear(8, 10),
-    "stride": lambda: nn.Sequential(*block(1, 4, stride=2), *head(16)),
-    "no padding": lambda: nn.Sequential(*block(1, 4, padding=0), *head(36)),
-    "no bias": lambda: nn.Sequential(*block(1, 4, bias=False), *head(64)),
     "reflected": lambda: nn.Sequential(*block(1, 4, padding_mode="reflect"), *head(64)),
-    "too many channels": lambda: nn.Sequential(*block(1, 65), *head(65 * 16)),
     "groups": lambda: nn.Sequential(*block(1, 4), *block(4, 4, groups=2), *head(16)),
     "an odd image later on": lambda: nn.Sequential(*block(1, 4), *block(4, 4), *block(4, 4), *block(4, 4), *head(4)),
     "other channels": lambda: nn.Sequential(*block(3, 4), *head(64)),
@@ -600,13 +596,27 @@ UNKNOWN = {
     "a hook": lambda: hooked(lambda layer: layer.register_forward_hook(lambda layer, inputs, output: 3 * output)),
     "a forward of its own": lambda: hooked(lambda layer: setattr(layer, "forward", torch.tanh)),
     "indices": lambda: nn.Sequential(*block(1, 4)[:2], nn.MaxPool2d(2, return_indices=True), *head(64)),
-    "another pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), *head(64)),
-    "wider pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), *head(16)),
-    "no pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *head(256)),
     "another layer": lambda: nn.Sequential(*block(1, 4), nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 10)),
     "tied weights": tied,
     "frozen weights": frozen,
 }
+
+
+OTHERS = {
+    "stride": lambda: nn.Sequential(*block(1, 4, stride=2), *head(16)),
+    "no padding": lambda: nn.Sequential(*block(1, 4, padding=0), *head(36)),
+    "no bias": lambda: nn.Sequential(*block(1, 4, bias=False), *head(64)),
+    "too many channels": lambda: nn.Sequential(*block(1, 65), *head(65 * 16)),
+    "another pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), *head(64)),
+    "wider pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), *head(16)),
+    "no pool": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *head(256)),
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_other_layers_are_known(make, as_on_cuda):
+    """They are no blocks of convolution, ReLU and pool; tests/test_image_layers.py has their gradients."""
+    assert networks.steps(task_of(make)) is not None
 
 
 @pytest.mark.parametrize("make", UNKNOWN.values(), ids=UNKNOWN)
