@@ -468,7 +468,10 @@ def test_malformed_flash_logs_and_commands_are_named(tmp_path, fedsum):
     (tmp_path / "i.csv").write_text("client,start,end\na,0,10\n")
     for arguments, message in [
         (("t.json", "--out", "o.csv"), "no client in it is ever available"),
-        (("t.json", "--out", "o.csv", "--cover", "any"), "cover = 'any': give it when the intervals are read"),
+        (
+            ("t.json", "--out", "o.csv", "--cover", "any"),
+            "cover = 'any': FILE is converted to intervals; use this option when",
+        ),
         (("i.csv", "--out", "o.txt", "--round-length", "1"), "a file name ending in .csv"),
         (("i.csv", "--out", "o.csv"), "round_length = None"),
         (("none", "--out", "o.csv"), "a readable file"),

@@ -10,6 +10,7 @@ from PIL import Image
 from sweeps import configured, write_run
 
 from fedsum import InputError, pack
+from fedsum.figures import COLOURS
 from fedsum.report import fill
 
 ROUNDS = 100
@@ -172,7 +173,8 @@ def test_check_changes_nothing(runs, tmp_path, fedsum):
 def test_figures_are_drawn_small(runs, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        '<!-- fedsum figure\nruns = "runs"\nfile = "curves.png"\ny = ["test_accuracy"]\n-->\n![](curves.png)\n'
+        '<!-- fedsum figure\nruns = "runs"\nfile = "curves.png"\ny = ["test_accuracy"]\n'
+        'dash = "schedule"\n-->\n![](curves.png)\n'
     )
     assert fill(page, check=True) == []
     assert not (tmp_path / "curves.png").exists()
@@ -180,6 +182,21 @@ def test_figures_are_drawn_small(runs, tmp_path):
     with Image.open(tmp_path / "curves.png") as image:
         assert image.mode == "P"
     assert page.read_text().endswith("![](curves.png)\n")
+
+
+def test_a_small_figure_keeps_the_colours_of_its_lines(tmp_path):
+    names = ["FedSUM", "FedSUMCR", "FedSUMB", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA"]
+    for number, name in enumerate(names):
+        for seed in (0, 1):
+            metrics = curve(0.5 + 0.05 * number + 0.02 * seed)
+            write_run(tmp_path / "runs" / f"{name}-{seed}", configured(name, seed=seed, rounds=ROUNDS), metrics)
+    (tmp_path / "page.md").write_text('<!-- fedsum figure\nruns = "runs"\nfile = "curves.png"\n-->\n')
+    fill(tmp_path / "page.md")
+    with Image.open(tmp_path / "curves.png") as image:
+        palette = np.array(image.getpalette()).reshape(-1, 3)
+    for colour in COLOURS[: len(names)]:
+        line = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+        assert abs(palette - line).max(1).min() <= 2, colour
 
 
 def test_figures_against_a_setting(tmp_path):

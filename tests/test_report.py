@@ -6,19 +6,21 @@ import re
 import shutil
 import sys
 from importlib import resources
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
 from fedsum.base.checks import InputError
-from fedsum.figures import COLOURS, save
-from fedsum.report import Run, read_runs
+from fedsum.figures import COLOURS, curves, save, scale
+from fedsum.report import Run, against_delay, read_runs
 from fedsum.report.facets import DASHES, LAYERS, compared, facets, ordered, styles, values
 from fedsum.report.page import SCRIPTS, payload, render, write_page
-from fedsum.report.panels import bars, mean_curve, panel_figure, scale
+from fedsum.report.panels import bars, mean_curve, panel_figure
 from fedsum.report.sensitivity import against_setting, setting_table
 from fedsum.report.table import final_table, metric_names
 from fedsum.tasks import data
@@ -156,6 +158,11 @@ def test_probabilities_batches_and_rates_are_told_where_they_vary(tmp_path):
     assert compared(facets(batches)) == "setting"
     rates = [made(tmp_path, eta_l={"name": "InverseSqrt", "eta_0": eta, "over": 10.0}) for eta in (0.1, 0.01)]
     assert values(facets(rates), "setting") == ["eta_0=0.01", "eta_0=0.1"]
+    buffers = [
+        made(tmp_path, schedule="Asynchronous", fields={"n": 20, "buffer": size, "devices": {}}) for size in (10, 5, 20)
+    ]
+    expected = [f"Asynchronous ({size} at a time)" for size in (5, 10, 20)]
+    assert values(facets(buffers), "schedule") == expected
     long = [made(tmp_path, schedule="Independent", fields={"n": 5, "p": [0.1] * 4 + [p]}) for p in (0.1, 0.2)]
     assert len(values(facets(long), "schedule")) == 2
 
@@ -330,6 +337,127 @@ def test_whole_lines_are_drawn_beneath_broken_ones_and_baselines_beneath_the_fam
     assert drawn == ["FedAvg", "MIFA", "FedSUM", "FedSUM-CR", "FedSUM-B"]
 
 
+def test_curves_of_a_panel_never_share_a_colour(tmp_path):
+    nine = ["FedSUM", "FedSUM-CR", "FedSUM-B", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA"]
+    options = ["FedSUM divide_by_seen=True", "FedBuff", "mine"]
+    places = styles([*nine, *options], "algorithm")
+    assert len(set(places.values())) == 12 == len(set(COLOURS)) == len(DASHES)
+    # An algorithm of the paper that is not in the panel keeps its colour.
+    alone = styles(["FedSUM", *options], "algorithm")
+    assert {alone[label] for label in options}.isdisjoint(styles(nine, "algorithm").values())
+    solid = [place for place in styles([f"p={n}" for n in range(8)], "schedule").values() if not DASHES[place]]
+    assert solid == [0]
+
+
+def dense(end=60, every=20, last=20, ends=0.9):
+    """Metrics that rise from chance to `ends`, with the last rounds evaluated one by one."""
+    rounds = [t for t in range(end + 1) if t % every == 0 or t > end - last]
+    accuracy = [0.1 + (ends - 0.1) * (t > 0) for t in rounds]
+    loss = [1.0 + (t % 2) for t in rounds]
+    return table(rounds, train_loss=loss, test_accuracy=accuracy, communication=rounds)
+
+
+def test_the_last_rounds_are_drawn_as_far_apart_as_the_others(tmp_path):
+    options = {"rounds": 60, "eval_every": 20, "eval_last": 20}
+    run = made(tmp_path, metrics=dense(), **options)
+    died = made(tmp_path, "FedAvg", metrics=dense(end=53), state="diverged", **options)
+    (ax,) = panel_figure([run, died], y="train_loss").axes
+    drawn = [line.get_xdata().tolist() for line in ax.lines if line.get_marker() != "x"]
+    assert sorted(drawn) == [[0, 20, 40, 53], [0, 20, 40, 60]]
+    (zoom,) = panel_figure([run], y="train_loss", last=20).axes
+    assert zoom.lines[0].get_xdata().tolist() == list(range(41, 61))
+    (half,) = panel_figure([run], y="train_loss", last=30).axes
+    assert half.lines[0].get_xdata().tolist() == [40, 60]
+
+
+def test_the_axis_of_an_accuracy_fits_the_curves_after_the_first_tenth(tmp_path):
+    rounds = list(range(0, 101, 2))
+    rising = [0.1 if t <= 10 else 0.9 + t / 2000 for t in rounds]
+    rising[30] = 0.3  # a short dip
+    falling = [0.99 if t == 2 else 0.94 for t in rounds]
+    runs = [
+        made(
+            tmp_path,
+            eval_every=2,
+            metrics=table(rounds, train_loss=[2.0] + [1.0] * 50, test_accuracy=accuracy, communication=rounds),
+        )
+        for accuracy in (rising, falling)
+    ]
+
+    def limits(runs, metric="test_accuracy"):
+        return panel_figure(runs, y=metric).axes[0].get_ylim()
+
+    assert limits(runs[:1]) == pytest.approx((0.9, 0.95), abs=0.01)
+    assert limits(runs) == pytest.approx((0.9, 0.99), abs=0.01)  # a peak in the first tenth is not cut
+    low, high = limits(runs, "train_loss")
+    assert low < 1
+    assert high > 2
+    assert limits([made(tmp_path)])[0] < 0.5  # no value of a short run is a dip
+
+
+def test_dashes_put_a_second_facet_into_the_panel(tmp_path):
+    tasks = [TASK | {"name": "mnist"}, TASK]
+    runs = [
+        made(tmp_path, name, task=task, batch_size=size)
+        for task in tasks
+        for name, size in (("FedSUM", 8), ("FedSUM", 16), ("FedAvg", 16))
+    ]
+    assert len(panel_figure(runs, y="train_loss").axes) == 4
+    figure = panel_figure(runs, y="train_loss", dash="setting")
+    assert [ax.get_title() for ax in figure.axes] == ["MNIST", "digits"]
+    drawn = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+    assert drawn == [(COLOURS[0], "-"), (COLOURS[4], "--"), (COLOURS[0], "--")]
+    assert texts(figure) == ["FedSUM", "FedAvg", "batch_size=8", "batch_size=16"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.1, 0.5, ["10%", "20%", "30%", "40%", "50%"]),
+        (0.72, 0.875, ["72.5%", "75.0%", "77.5%", "80.0%", "82.5%", "85.0%", "87.5%"]),
+    ],
+)
+def test_ticks_of_a_percent_axis_have_no_more_decimals_than_it_needs(low, high, expected):
+    ax = Figure(figsize=(4, 3)).subplots()
+    ax.plot([0, 1], [low, high])
+    scale(ax, "test_accuracy", [low, high])
+    ticks = [text.get_text() for text in ax.get_yticklabels() if low <= round(text.get_position()[1], 9) <= high]
+    assert ticks == expected
+
+
+def test_curves_of_accuracies_have_percent_ticks():
+    (ax,) = curves({"FedSUM": table()}, ["test_accuracy"]).axes
+    assert {text.get_text()[-1] for text in ax.get_yticklabels()} == {"%"}
+
+
+def test_the_page_has_every_colour():
+    style = resources.files("fedsum.report").joinpath("web/page.css").read_text()
+    for place in range(len(COLOURS)):
+        assert style.count(f"--c{place}:") == 2  # light and dark
+
+
+def test_wide_and_narrow_logarithmic_axes_have_the_same_numbers():
+    labels = []
+    for low in (0.005, 0.2):
+        ax = Figure(figsize=(4, 3)).subplots()
+        ax.plot([0, 1], [low, 8])
+        scale(ax, "train_loss", [low, 8])
+        labels.append([text.get_text() for text in ax.get_yticklabels()])
+    assert "1" in labels[0]
+    assert "1" in labels[1]
+
+
+def test_numbers_of_points_keep_apart():
+    near = [10.0, 10.1, 10.2, 10.3, 50.0]
+    found = pd.DataFrame({"schedule": list("abcde"), "tau_avg": near, "mean_delay": near, "error": [1, 1, 1.001, 1, 2]})
+    figure = against_delay(found.assign(lowest=1.0, highest=1.0))
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        boxes = [Text.get_window_extent(text) for text in ax.texts]
+        assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "4", "5"]
+        assert not [1 for one, other in combinations(boxes, 2) if one.overlaps(other)]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -337,6 +465,8 @@ def test_whole_lines_are_drawn_beneath_broken_ones_and_baselines_beneath_the_fam
         ({"y": "accuracy"}, "y = 'accuracy': did you mean 'test_accuracy'"),
         ({"last": 0}, "last = 0"),
         ({"compare": "pattern"}, "compare = 'pattern'"),
+        ({"compare": "algorithm", "dash": "algorithm"}, "dash = 'algorithm'"),
+        ({"dash": "patterns"}, "dash = 'patterns'"),
     ],
 )
 def test_grid_refuses(runs, options, message):

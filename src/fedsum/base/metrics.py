@@ -100,6 +100,19 @@ def is_logarithmic(metric: str) -> bool:
     return BETTER.get(metric.removeprefix(_SERVER)) == "lower"
 
 
+def in_words(metric: str) -> str:
+    """A metric's label in figures and tables.
+
+    >>> in_words("test_accuracy"), in_words("client_accuracy_slow"), in_words("my_score")
+    ('test accuracy', 'accuracy of slow clients', 'my score')
+    """
+    words = metric.replace("_", " ")
+    for score in ("accuracy", "loss"):
+        if metric.startswith(f"client_{score}_"):
+            words = f"{score} of {words.removeprefix(f'client {score} ')} clients"
+    return LABELS.get(metric, words)
+
+
 def is_percent(metric: str) -> bool:
     """Whether a metric is a share that is shown in percent."""
     return metric.endswith("accuracy") or metric.startswith("client_accuracy_")

@@ -7,10 +7,13 @@ from .plane import plane
 from .raster import participation_figure
 from .saving import check_path, save, save_small
 from .style import COLOURS, wrapped
+from .value_axis import CROSS, PercentTicks, scale
 
 __all__ = [
     "COLOURS",
+    "CROSS",
     "NotebookFigure",
+    "PercentTicks",
     "check_path",
     "curves",
     "label_colours",
@@ -18,6 +21,7 @@ __all__ = [
     "plane",
     "save",
     "save_small",
+    "scale",
     "stacked_bars",
     "wrapped",
 ]

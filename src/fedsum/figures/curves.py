@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..base.metrics import LABELS
+from ..base.metrics import in_words, is_percent
 from .notebook_figure import NotebookFigure
 from .style import COLOURS, label_axes, wrapped
+from .value_axis import PercentTicks
 
 _STYLES = ("-", "--", "-.", ":", (0, (6, 1)))
 _LOGARITHMIC = ("error", "train_loss")
@@ -24,19 +25,21 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
     """
     figure = NotebookFigure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
     for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
-        for number, (label, metrics) in enumerate(runs.items()):
+        for number, (name, metrics) in enumerate(runs.items()):
             # Curves of the FedSUM family coincide. Thinner, dashed lines on top leave the lines below visible.
             ax.plot(
                 metrics[x],
                 metrics[column],
-                label=label,
+                label=name,
                 color=COLOURS[number % len(COLOURS)],
                 linestyle=_STYLES[number % len(_STYLES)],
                 linewidth=max(1.4, 2.6 - 0.4 * number),
             )
         if column in _LOGARITHMIC:
             ax.set_yscale("log")
-        label_axes(ax, LABELS.get(x, x), LABELS.get(column, column))
+        if is_percent(column):
+            ax.yaxis.set_major_formatter(PercentTicks())
+        label_axes(ax, in_words(x), in_words(column))
         if len(runs) > 1:
             ax.legend(frameon=False)
     if title:

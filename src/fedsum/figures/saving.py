@@ -27,7 +27,8 @@ def save_small(figure: Figure, path: str | Path) -> Path:
     with written_whole(path) as part:
         figure.savefig(part, dpi=110)
         with Image.open(part) as image:
-            small = image.convert("RGB").quantize(128)
+            # An octree keeps the colours of thin lines. Pillow's default merges them in figures with many curves.
+            small = image.convert("RGB").quantize(96, method=Image.Quantize.FASTOCTREE)
         small.save(part, optimize=True)
     return Path(path).resolve()
 

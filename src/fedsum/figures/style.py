@@ -5,8 +5,12 @@ import textwrap
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-# Their yellow, the last colour, is darkened, because a yellow line is hard to see on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00")
+# Their yellow, the ninth colour, is darkened, because a yellow line is hard to see on white. The last three are darker
+# than theirs, to differ in lightness too.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#998C00"),
+    *("#6A2C9C", "#7A4419", "#0B4F4A"),
+)
 
 
 def wrapped(title: str, inches: float) -> str:

@@ -7,10 +7,13 @@ mean and the maximum of tau_t over the rounds.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ..base.checks import InputError
 from ..figures import COLOURS
@@ -21,6 +24,9 @@ from .facets import facets, ordered
 from .table import column
 
 ERROR = "gradient_norm_sq"
+_OFFSETS = [(r * x, r * y) for r in (1, 2, 3) for x, y in ((9, 5), (-9, 5), (9, -5), (-9, -5), (0, 10), (0, -10))]
+"""where the number of a point may be, in typographic points from it"""
+_TEXT_SIZE = 9, 7
 _DELAYS = {"tau_avg": "tau_avg", "mean_delay": "mean delay"}
 
 
@@ -98,18 +104,40 @@ def against_delay(table: pd.DataFrame, title: str = "") -> Figure:
             colour, marker = COLOURS[place % len(COLOURS)], "os^Dv"[place // len(COLOURS) % 5]
             label = f"{place + 1}  {name}" if ax is axes[0] else None
             ax.plot(x[place], error, marker, color=colour, markersize=6, label=label)
-            ax.annotate(str(place + 1), (x[place], error), textcoords="offset points", xytext=(5, 4), fontsize=7)
         line_x = np.geomspace(x.min(), x.max(), 100)
         ax.plot(line_x, a + b * line_x, color=COLOURS[6], linewidth=1, linestyle="--")
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel(f"1 + {delay_label}")
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_title(
             f"{a:.2g} + {b:.2g} (1 + {delay_label}), rank correlation {rank_correlation(table, delay):.2f}",
             fontsize=8,
         )
-    axes[0].set_ylabel("mean of ||grad f||^2 over all rounds")
+    axes[0].set_ylabel("error: mean squared gradient norm")
     figure.legend(frameon=False, fontsize=7, loc="outside right center")
     if title:
         figure.suptitle(title, fontsize=10)
+    figure.draw_without_rendering()  # it places the axes
+    for ax, delay in zip(axes, _DELAYS, strict=True):
+        _number_points(ax, figure.dpi / 72, np.column_stack([1 + table[delay], table["error"]]))
     return figure
+
+
+def _number_points(ax: Axes, pixels: float, points: NDArray[np.float64]) -> None:
+    """Writes its number beside each point, at the first of _OFFSETS that is clear of all points and numbers.
+
+    Args:
+      ax: axes that have their place in the figure.
+      pixels: pixels per typographic point.
+      points: [n, 2], in the coordinates of the data.
+    """
+    centres = ax.transData.transform(points) / pixels
+    taken = list(centres)
+    for number, (point, centre) in enumerate(zip(points, centres, strict=True), start=1):
+        clear = (offset for offset in _OFFSETS if (abs(centre + offset - taken) >= _TEXT_SIZE).any(1).all())
+        offset = next(clear, _OFFSETS[0])
+        taken.append(centre + offset)
+        line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "arrowprops": line}
+        ax.annotate(str(number), tuple(point), xytext=offset, textcoords="offset points", **style)

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import FINAL_WINDOW, LABELS, final_value
-from ..figures import COLOURS, NotebookFigure
+from ..base.metrics import FINAL_WINDOW, final_value, in_words
+from ..figures import COLOURS, NotebookFigure, scale
 from ..runs import Run, read_runs
 from ..training import History
 from .facets import FACETS, Facets, facets, ordered, styles, values
-from .panels import look, scale
+from .looks import look
 from .table import column, metric_names
 
 Source = str | Path | Run | History
@@ -107,14 +107,14 @@ class Comparison:
                 ax.fill_between(mean.index, *band, color=COLOURS[place], alpha=0.15, linewidth=0)
             drawn += over_seeds.to_numpy().ravel().tolist()
         ax.set_xlabel("round")
-        ax.set_ylabel(LABELS.get(self.metric, self.metric))
+        ax.set_ylabel(in_words(self.metric))
         scale(ax, self.metric, [value for value in drawn if np.isfinite(value)])
         ax.legend(frameon=False)
         return figure
 
     def __str__(self) -> str:
         table = self.table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-        return f"{LABELS.get(self.metric, self.metric)}, mean over {FINAL_WINDOW}\n{table}"
+        return f"{in_words(self.metric)}, mean over {FINAL_WINDOW}\n{table}"
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,9 @@ _PAPER_ORDER = {
 # Options that may differ between the runs of one curve.
 _IGNORED = ("seed", "eval_every", "eval_last", "deterministic")
 
+# Options that a label shows in words instead of as `option=value`.
+_PHRASES = {"buffer": "({} at a time)"}
+
 # Options whose value may be a table.
 _OPTION_TABLES = ("eta_l", "devices")
 
@@ -53,6 +56,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (8, 2, 1.5, 2, 1.5, 2),
     (10, 3),
     (2.5, 2.5),
+    (5, 1.5, 1.5, 1.5),
+    (4, 4),
+    (9, 1.5, 3, 1.5),
 )
 # The drawing order: the FedSUM family is drawn last, and dashed lines after solid lines, which would hide them where
 # curves coincide.
@@ -111,9 +117,16 @@ def compared(curves: Iterable[Facets]) -> str:
 
 
 def styles(labels: Sequence[str], name: str) -> dict[str, int]:
-    """Each label's index in COLOURS and DASHES. An algorithm has the same index in every report."""
+    """Each label's index in COLOURS and DASHES. An algorithm has the same index in every report.
+
+    Algorithms with options, such as `FedSUM divide_by_seen=True`, and other algorithms have colours that no algorithm
+    of the paper has, while there are such colours.
+    """
     taken = {label: _ALGORITHMS.index(label) for label in labels if name == "algorithm" and label in _ALGORITHMS}
-    free = [place for place in range(len(COLOURS)) if place not in taken.values()] or list(range(len(COLOURS)))
+    places = range(len(COLOURS))
+    free = [place for place in places if place not in taken.values()] or list(places)
+    # One solid curve at most, if possible: of two that coincide, only the upper one would be visible.
+    free.sort(key=lambda place: (name == "algorithm" and place < len(_ALGORITHMS), place > 0 and not DASHES[place]))
     others = [label for label in labels if label not in taken]
     return taken | {label: free[number % len(free)] for number, label in enumerate(others)}
 
@@ -131,7 +144,8 @@ def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list
 
 
 def _label(name: str, options: Mapping[str, str], shown_options: set[str]) -> str:
-    assignments = [f"{key}={options[key]}" for key in options if key in shown_options]
+    shown = [key for key in options if key in shown_options]
+    assignments = [_PHRASES.get(key, key + "={}").format(options[key]) for key in shown]
     # A user's function, "package.module:its_name", is shown as "its name".
     own_name = name.rpartition(":")[2]
     label = NAMES.get(own_name) or own_name.replace("_", " ")
@@ -177,7 +191,7 @@ def _by_size(label: str) -> tuple[tuple[float, str], ...]:
     def part(word: str) -> tuple[float, str]:
         head, _, number = word.rpartition("=")
         try:
-            return float(number.rstrip(",")), head
+            return float(number.strip("(,)")), head
         except ValueError:
             return float("-inf"), word
 

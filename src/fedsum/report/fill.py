@@ -31,7 +31,7 @@ _KINDS = {
     "delay": (),
 }
 _COMMON = ("kind", "runs", "where", "rename")
-_FIGURE = ("runs", "where", "rename", "file", "x", "y", "compare", "last", "title", "against")
+_FIGURE = ("runs", "where", "rename", "file", "x", "y", "compare", "dash", "last", "title", "against")
 _AGAINST = ("setting", "delay")
 
 
@@ -103,7 +103,7 @@ def _draw(settings: Mapping[str, Any], folder: Path) -> None:
     runs = [run for group in curves.values() for run in group]
     title, against = settings.get("title", ""), settings.get("against")
     if against is None:
-        options = {name: settings[name] for name in ("x", "y", "compare", "last", "rename") if name in settings}
+        options = {name: settings[name] for name in ("x", "y", "compare", "dash", "last", "rename") if name in settings}
         figure = panel_figure(runs, title=title, **options)
     elif against == "delay":
         figure = against_delay(delays(runs), title)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import LABELS, better, final_value, is_percent
+from ..base.metrics import better, final_value, in_words, is_percent
 from ..runs import Run, directions
 from .facets import FACETS, Facets
 from .facets import values as distinct_labels
@@ -50,7 +50,7 @@ class Grid:
     def bold_note(self, metric: str) -> str:
         if len(self.rows) < 2 or better(metric, self._stated) is None:
             return ""
-        return f" Bold: best mean {LABELS.get(metric, metric)} of the column."
+        return f" Bold: best mean {in_words(metric)} of the column."
 
     def _best(self, key: Key, metric: str) -> list[Key]:
         """The rows with the best mean in this column; several if they are printed alike, none without a direction."""

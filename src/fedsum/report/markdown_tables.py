@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.checks import InputError, nearest
-from ..base.metrics import LABELS, Better, final_window, is_percent
+from ..base.metrics import Better, final_window, in_words, is_percent
 from ..base.metrics import better as direction
 from ..runs import Run, directions
 from .against_delay import delays
@@ -66,7 +66,7 @@ def final_values(
     if spread not in SPREADS:
         raise InputError("spread", spread, nearest(spread, SPREADS))
     grid = Grid(curves, rows, columns)
-    head = [metric_label(LABELS.get(name, name), name) for name in values]
+    head = [metric_label(in_words(name), name) for name in values]
     seeds = range_text([len(group) for group in curves.values()])
     window = range_text([final_window(int(run.config["rounds"])) for group in curves.values() for run in group])
     over = {
@@ -141,7 +141,7 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
             table.append([algorithm, *cells])
     unit = "points" if accuracy else "units of the metric"
     caption = (
-        f"Panels (pattern and seed) in which {reference} ends with the better {LABELS.get(metric, metric)}, and the"
+        f"Panels (pattern and seed) in which {reference} ends with the better {in_words(metric)}, and the"
         f" smallest and largest margin in {unit}; a positive margin means that {reference} is ahead."
     )
     return [caption, "", *markdown_lines(table)]
@@ -187,7 +187,7 @@ def rounds_to(
         f"{number_text(value, metric)}{'%' if is_percent(metric) else ''} on {task}" for task, value in targets.items()
     )
     costs = ("Simulated seconds", "rounds") if x == "time" else ("Rounds", "thousands of vectors sent")
-    reaches = f"the {LABELS.get(metric, metric)} reaches {said}"
+    reaches = f"the {in_words(metric)} reaches {said}"
     caption = f"{costs[0]}, and in brackets {costs[1]}, until {reaches}. Mean over seeds."
     return [caption, "", *grid.lines(cell)]
 
@@ -203,7 +203,7 @@ def at_rounds(curves: Curves, rows: Sequence[str], metric: str, rounds: Sequence
         measured = [{int(line["round"]): line[metric] for line in run.rows if metric in line} for run in group]
         by_round = [[values[t] for values in measured if t in values] for t in rounds]
         table.append([" · ".join(row), *(spread_text(values, metric, "none") for values in by_round)])
-    return [f"{metric_label(LABELS.get(metric, metric), metric).capitalize()} by round.", "", *markdown_lines(table)]
+    return [f"{metric_label(in_words(metric), metric).capitalize()} by round.", "", *markdown_lines(table)]
 
 
 def delay_table(curves: Curves) -> list[str]:

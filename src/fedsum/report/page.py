@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.checks import InputError
 from ..base.files import written_whole
-from ..base.metrics import LABELS, better, final_window, is_logarithmic, is_percent
+from ..base.metrics import better, final_window, in_words, is_logarithmic, is_percent
 from ..figures import label_colours
 from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, toml_text
@@ -120,14 +120,14 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         "metrics": [
             {
                 "name": name,
-                "label": _metric_label(name),
+                "label": in_words(name),
                 "percent": is_percent(name),
                 "better": better(name, stated),
                 "log": is_logarithmic(name),
             }
             for name in names
         ],
-        "xs": [{"name": name, "label": _metric_label(name)} for name in ("round", *cost_names(runs))],
+        "xs": [{"name": name, "label": in_words(name)} for name in ("round", *cost_names(runs))],
         "rounds": [list(rounds) for rounds in evaluated],
         "runs": run_entries,
         "last": final_window(max((run.config.get("rounds", 0) for run in runs), default=0)),
@@ -179,10 +179,6 @@ def _number(value: float) -> float | int | None:
         return None
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
-
-
-def _metric_label(name: str) -> str:
-    return LABELS.get(name, name.replace("_", " "))
 
 
 def _targets(runs: Sequence[Run], curves: Sequence[Facets], name: str) -> dict[str, float | int | None]:

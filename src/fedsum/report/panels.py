@@ -2,21 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from ..base.checks import InputError, integer, nearest
-from ..base.metrics import LABELS, is_logarithmic, is_percent
-from ..figures import COLOURS, stacked_bars, wrapped
+from ..base.metrics import in_words, is_percent
+from ..figures import CROSS, scale, stacked_bars, wrapped
 from ..runs import Run
-from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, styles, values
+from .facets import FACETS, Facets, compared, facets, values
+from .looks import Labels, legend, looks
 from .table import column, cost_names, metric_names
 
 _PANEL = (2.35, 1.75)
@@ -25,7 +26,8 @@ _WIDEST = 4
 _LEGEND_LINE = 0.2
 _LETTER = 0.068
 """mean width of a letter in the legend, in inches"""
-CROSS = "x"
+_EARLY, _DIPS = 0.1, 0.05
+"""the axis of an accuracy fits neither this first share of a run, nor this lowest share of the later values"""
 TEXT = {"title": 8.5, "label": 8.0, "tick": 7.0}
 
 
@@ -36,6 +38,7 @@ def panel_figure(
     y: str | Sequence[str] = ("train_loss", "test_accuracy"),
     last: int | None = None,
     compare: str | None = None,
+    dash: str | None = None,
     title: str = "",
     rename: Mapping[str, str] | None = None,
 ) -> Figure:
@@ -47,23 +50,27 @@ def panel_figure(
       y: one metric, or several metrics with one row of panels per metric.
       last: draw only the last `last` rounds, on axes that fit them.
       compare: "algorithm", "schedule", "setting" or "task"; default: the first of algorithm, schedule and setting
-        that varies.
+        that varies. Each value has a colour.
+      dash: another of these, whose values have a dash pattern each, for a comparison within a panel.
       title: the figure's title, above all panels.
       rename: other labels for tasks, patterns, algorithms and settings.
 
     Lines are means over seeds. Bands go from the lowest seed to the highest. A cross marks the end of a diverged run.
+    Without `last`, points are `eval_every` rounds apart, also where more rounds were evaluated. Axes of accuracies fit
+    the curves after the first tenth of the rounds, without the lowest twentieth of each run's values.
     """
     ys = (y,) if isinstance(y, str) else tuple(y)
-    _check(runs, x, ys, last, compare)
-    curves = facets(runs, rename)
+    curves = facets(runs, rename) if runs else []
     compare = compare or compared(curves)
-    labels = values(curves, compare)
-    places = styles(labels, compare)
-    rows, columns = _layout(curves, ys, compare)
+    _check(runs, x, ys, last, compare, dash)
+    runs = [_thinned(run, last) for run in runs]
+    curve_looks, handles = looks(curves, compare, dash), legend(curves, compare, dash)
+    rows, columns = _layout(curves, ys, (compare, dash))
     width = _PANEL[0] * len(columns) + 0.5
     # A legend entry has room for its line and the longest label.
-    entries_per_line = max(1, int(width / (0.65 + _LETTER * max(map(len, labels)))))
-    lines = math.ceil(len(labels) / entries_per_line)
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    entries_per_line = max(1, int(width / (0.65 + _LETTER * longest)))
+    lines = math.ceil(len(handles) / entries_per_line)
     size = (width, _PANEL[1] * len(rows) + 0.5 + _LEGEND_LINE * lines)
     figure = Figure(figsize=size, layout="constrained")
     shared_scale = all("task" not in column_facets and "y" not in column_facets for column_facets in columns)
@@ -76,28 +83,27 @@ def panel_figure(
             ax, cell = axes[i, j], row_facets | column_facets
             name = cell.pop("y")
             panel_runs = [
-                (run, curve)
+                (run, (getattr(curve, compare), getattr(curve, dash) if dash else ""))
                 for run, curve in zip(runs, curves, strict=True)
                 if all(getattr(curve, facet) == value for facet, value in cell.items())
             ]
-            panel_values[j] = _panel(ax, panel_runs, places, compare, x, name, last)
+            panel_values[j] = _panel(ax, panel_runs, curve_looks, x, name, last)
             panel_metrics[j] = name
             if i == 0:
                 ax.set_title(_head(column_facets, varying), fontsize=TEXT["title"])
             if i == len(rows) - 1:
-                ax.set_xlabel(LABELS.get(x, x), fontsize=TEXT["label"])
+                ax.set_xlabel(in_words(x), fontsize=TEXT["label"])
             if j == 0 or "y" in column_facets:
-                head, text = _head(row_facets, varying), LABELS.get(name, name)
+                head, text = _head(row_facets, varying), in_words(name)
                 ax.set_ylabel(f"{head}\n{text}" if head else text, fontsize=TEXT["label"])
         for j, ax in enumerate(axes[i]):
             row_values = [value for panel in panel_values for value in panel]
             scale(ax, panel_metrics[j], row_values if shared_scale else panel_values[j])
-    handles = [Line2D([], [], label=label, **look(places[label])) for label in labels]
-    if len(labels) > 1:
+    if handles:
         figure.legend(
             handles=handles,
             loc="outside lower center",
-            ncols=math.ceil(len(labels) / lines),
+            ncols=math.ceil(len(handles) / lines),
             frameon=False,
             fontsize=TEXT["label"],
             handlelength=3.2,
@@ -140,7 +146,7 @@ def mean_curve(runs: Sequence[Run], x: str, y: str, last: int | None = None) -> 
     )
 
 
-def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, compare: str | None) -> None:
+def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, compare: str, dash: str | None) -> None:
     if not runs:
         raise InputError("runs", [], "at least one run, from read_runs()")
     accepted = ("round", *cost_names(runs))
@@ -152,14 +158,20 @@ def _check(runs: Sequence[Run], x: str, ys: Sequence[str], last: int | None, com
             raise InputError("y", name, nearest(name, names))
     if last is not None:
         integer("last", last, low=1)
-    if compare is not None and compare not in FACETS:
+    if compare not in FACETS:
         raise InputError("compare", compare, nearest(compare, FACETS))
+    others = [name for name in FACETS if name != compare]
+    if dash is not None and dash not in others:
+        raise InputError("dash", dash, nearest(dash, others))
 
 
 def _layout(
-    curves: Sequence[Facets], ys: Sequence[str], compare: str
+    curves: Sequence[Facets], ys: Sequence[str], within: Sequence[str | None]
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The facet values of each row and of each column; either the rows or the columns also have the metric, `y`."""
+    """The facet values of each row and of each column; either the rows or the columns also have the metric, `y`.
+
+    The facets `within` vary within the panels.
+    """
 
     def combinations(names: Sequence[str]) -> list[dict[str, str]]:
         order = {name: values(curves, name) for name in names}
@@ -167,8 +179,8 @@ def _layout(
         ranked = sorted(distinct, key=lambda combo: [order[n].index(v) for n, v in zip(names, combo, strict=True)])
         return [dict(zip(names, combo, strict=True)) for combo in ranked]
 
-    columns = combinations([name for name in ("schedule",) if name != compare])
-    rows = combinations([name for name in ("task", "algorithm", "setting") if name != compare])
+    columns = combinations([name for name in ("schedule",) if name not in within])
+    rows = combinations([name for name in ("task", "algorithm", "setting") if name not in within])
     metric_cells = [{"y": y} for y in ys]
     # Wide rather than high, to fit a page.
     if len(columns) == 1 and (len(rows) == 1 or len(rows) > _WIDEST):
@@ -183,30 +195,39 @@ def _head(cell: Mapping[str, str], varying: Sequence[str]) -> str:
     return ", ".join(text for name, text in cell.items() if text and (name in varying or name == "task"))
 
 
+def _thinned(run: Run, last: int | None) -> Run:
+    """The run with one row per `eval_every` rounds, and its last row, so that the last `eval_last` rounds are no blot.
+
+    A zoom on these rounds shows them all.
+    """
+    if last is not None and last <= run.config.get("eval_last", 0):
+        return run
+    every = run.config.get("eval_every", 1)
+    return replace(run, rows=[row for row in run.rows if row["round"] % every == 0 or row is run.rows[-1]])
+
+
 def _panel(
     ax: Axes,
-    panel_runs: Sequence[tuple[Run, Facets]],
-    places: Mapping[str, int],
-    compare: str,
+    panel_runs: Sequence[tuple[Run, Labels]],
+    curve_looks: Mapping[Labels, Mapping[str, Any]],
     x: str,
     y: str,
     last: int | None,
 ) -> list[float]:
     """Draws the curves of a panel. Returns the values of the runs that did not diverge, for `scale`."""
-    stable_values: list[float] = []
-    for label in sorted(places, key=lambda label: LAYERS.index(places[label])):
-        group = [run for run, curve in panel_runs if getattr(curve, compare) == label]
+    shown: list[float] = []
+    for labels, style in curve_looks.items():
+        group = [run for run, of_run in panel_runs if of_run == labels]
         means = mean_curve(group, x, y, last) if group else pd.DataFrame()
         if means.empty:
             continue
-        style = look(places[label])
         ax.plot(means["x"], means["mean"], **style)
         if means["runs"].max() > 1:
             ax.fill_between(means["x"], means["low"], means["high"], color=style["color"], alpha=0.18, linewidth=0)
         for run in group:
             of_run = mean_curve([run], x, y, last)
             if run.state != "diverged":
-                stable_values += of_run["mean"].tolist()
+                shown += _must_show(of_run["mean"], y)
             elif not of_run.empty:
                 end_x, end_y = of_run["x"].iloc[-1], of_run["mean"].iloc[-1]
                 ax.plot(end_x, end_y, CROSS, color=style["color"], markersize=5, clip_on=False)
@@ -219,49 +240,15 @@ def _panel(
     ax.xaxis.set_major_locator(MaxNLocator(integer=x not in ("seconds", "time"), nbins=5, steps=[1, 2, 2.5, 5, 10]))
     if x != "round":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    return stable_values
+    return shown
 
 
-def scale(ax: Axes, y: str, stable_values: Sequence[float]) -> None:
-    """Scales the y axis to the values of the runs that did not diverge.
+def _must_show(curve: "pd.Series[float]", y: str) -> list[float]:
+    """The values of a run, by round, that its panel has to fit; all if the metric is not an accuracy.
 
-    Curves of diverged runs may leave the panel; their crosses are moved to its edge.
+    An accuracy starts at chance. If the axis did so too, differences at the end would be hidden.
     """
-    log = is_logarithmic(y)
-    if log:
-        ax.set_yscale("log")
-    fit = [value for value in stable_values if value > 0 or not log]
-    if fit and min(fit) < max(fit):
-        low, high = min(fit), max(fit)
-        margin = (high / low) ** 0.05 if log else 0.05 * (high - low)
-        bottom, top = (low / margin, high * margin) if log else (low - margin, high + margin)
-        ax.set_ylim(bottom, top)
-        for line in ax.lines:
-            if line.get_marker() == CROSS:
-                line.set_ydata(np.clip(line.get_ydata(), bottom, top))
-    if is_percent(y):
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    elif log:
-        _plain_ticks(ax)
-
-
-def _plain_ticks(ax: Axes) -> None:
-    """Sets ticks on a logarithmic axis of less than three decades, which would have few tick labels or none."""
-    low, high = ax.get_ylim()
-    if high < 1000 * low:
-        powers = 10.0 ** np.arange(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for factors in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-            ticks = [float(f"{f * power:.3g}") for power in powers for f in factors if low <= f * power <= high]
-            if len(ticks) >= 4:
-                ax.yaxis.set_major_locator(FixedLocator(ticks))
-                break
-        else:
-            ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
-        ax.yaxis.set_major_formatter("{x:.3g}")
-        ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def look(place: int) -> dict[str, Any]:
-    """The line style of a curve, as matplotlib options; `place` is its index in COLOURS and DASHES."""
-    dash = DASHES[place]
-    return {"color": COLOURS[place], "linestyle": (0, dash) if dash else "-", "linewidth": 1.2 if dash else 1.8}
+    if curve.empty or not is_percent(y):
+        return curve.tolist()
+    late = curve[curve.index > _EARLY * curve.index[-1]]
+    return [*late[late >= late.quantile(_DIPS, interpolation="lower")], curve.max()]

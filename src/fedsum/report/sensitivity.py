@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..base.metrics import LABELS, Better, better
-from ..figures import wrapped
+from ..base.metrics import Better, better, in_words
+from ..figures import CROSS, scale, wrapped
 from ..runs import Run
 from .facets import LAYERS, styles
-from .panels import CROSS, TEXT, look, scale
+from .looks import look
+from .panels import TEXT
 from .table import final_table
 
 _PANEL = (3.3, 2.5)
@@ -68,7 +69,7 @@ def against_setting(
             ax.xaxis.set_minor_locator(NullLocator())
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_xlabel(row_table["name"].iloc[0], fontsize=TEXT["label"])
-            ax.set_ylabel(f"{', '.join(map(str, names))}\n{LABELS.get(metric, metric)}", fontsize=TEXT["label"])
+            ax.set_ylabel(f"{', '.join(map(str, names))}\n{in_words(metric)}", fontsize=TEXT["label"])
             ax.tick_params(labelsize=TEXT["tick"])
             ax.grid(color="0.92", linewidth=0.6)
             ax.spines[["top", "right"]].set_visible(False)
