@@ -11,7 +11,7 @@ from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, best, best_per_algorithm
+from .search import SEED, Best, Combination, best, best_per_combination
 from .stop_requests import Stopped
 from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
 from .tensorboard import TensorBoard
@@ -29,6 +29,7 @@ __all__ = [
     "STATUS",
     "SWEEP_FILE",
     "Best",
+    "Combination",
     "LocalPool",
     "PlannedRun",
     "Pool",
@@ -40,7 +41,7 @@ __all__ = [
     "TensorBoard",
     "already_there",
     "best",
-    "best_per_algorithm",
+    "best_per_combination",
     "check_metric",
     "directions",
     "execute",

@@ -50,6 +50,11 @@ class PlannedRun:
     table: Table
     """all settings, as in the sweep's file"""
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts of the name by swept setting: {"algorithm": "FedAvg", "seed": "seed=0"}."""
+        return dict(zip(self.chosen, self.name.split(","), strict=True)) if self.chosen else {}
+
 
 def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
     """The runs of a file. A file without [sweep] is a single run in the folder itself."""
