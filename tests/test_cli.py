@@ -229,6 +229,33 @@ algorithm = ["FedSUM", "FedAvg"]
     shown = json.loads(fedsum("show", "runs/sweep", "--json")[1])["runs"]
     assert list(shown) == list(ran) == [f"seed={s},{a}" for s in (10, 2) for a in ("FedSUM", "FedAvg")]
     code, out, _ = fedsum("show", "runs/sweep")
-    assert (code, "means over seeds" in out, "bold: the best algorithm" in " ".join(out.split())) == (0, True, True)
+    assert (code, "means over seeds" in out, "*: the best algorithm" in " ".join(out.split())) == (0, True, True)
+    assert "bold" not in out
+    starred = [line for line in out.split("means over seeds")[1].splitlines() if line.startswith("│") and "* " in line]
+    assert len(starred) in (1, 2)
     fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")
     assert "means over seeds" not in fedsum("show", "one")[1]
+
+
+def test_a_table_of_runs_fits_80_columns(fedsum, tmp_path, monkeypatch):
+    from fedsum.cli import console
+
+    text = """
+rounds = 10
+local_steps = 2
+task = {name = "digits", clients = 6}
+schedule = {name = "Biased", group = 2}
+[sweep]
+algorithm = ["FedSUM", "FedAvg"]
+eta_l = [0.2, 0.1]
+seed = [0]
+"""
+    (tmp_path / "sweep.toml").write_text(text)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    monkeypatch.setattr(type(console.out), "width", property(lambda self: 80))
+    out = fedsum("show", "runs/sweep")[1].split("means over")[0]
+    rows = [[cell.strip() for cell in line.split("│")[1:5]] for line in out.splitlines() if line.startswith("│")]
+    assert rows == [[a, rate, "0", "finished"] for a in ("FedSUM", "FedAvg") for rate in ("0.2", "0.1")]
+    assert max(map(len, out.splitlines())) <= 80
+    monkeypatch.setattr(type(console.out), "width", property(lambda self: 50))
+    assert "│ run " in fedsum("show", "runs/sweep")[1].replace("┃", "│")  # columns do not fit

@@ -13,7 +13,17 @@ from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
 from .search import SEED, Best, Combination, best, best_per_combination
 from .stop_requests import Stopped
-from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
+from .sweep import (
+    PlannedRun,
+    expand,
+    not_begun,
+    planned_names,
+    planned_parts,
+    read_planned,
+    read_results,
+    refuse_another,
+    run_all,
+)
 from .tensorboard import TensorBoard
 from .tuning import Search, already_there
 
@@ -52,6 +62,7 @@ __all__ = [
     "open_runs",
     "pack",
     "planned_names",
+    "planned_parts",
     "read_planned",
     "read_results",
     "read_runs",
