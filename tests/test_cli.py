@@ -106,6 +106,36 @@ def test_delays_of_a_trace(fedsum, tmp_path):
     assert json.loads(out)["tau_max"] == 2
 
 
+def test_the_picture_of_a_trace_shows_names(fedsum, tmp_path, monkeypatch):
+    from fedsum import figures
+
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or path)
+    lines = [f"{number},client-{number:03}\n" for number in range(60)]
+    (tmp_path / "few.csv").write_text("round,client\n0,bert\n1,$a_b$\n")
+    (tmp_path / "many.csv").write_text("round,client\n" + "".join(lines))
+    for name in ("few.csv", "many.csv"):
+        assert fedsum("delays", name)[0] == 0
+    few, many = ([tick.get_text() for tick in figure.axes[0].get_yticklabels()] for figure in drawn)
+    assert few == ["$a_b$", "bert"]
+    assert (many[0], many[-1], len(many) <= 30) == ("client-000", "client-059", True)
+    drawn[0].canvas.draw()
+
+
+def test_delays_of_a_settings_file(fedsum, tmp_path):
+    text = 'rounds = 9\nlocal_steps = 2\neta_l = 0.1\nalgorithm = "FedSUM"\ntask = {name = "quadratic", n = 7, d = 2}\n'
+    (tmp_path / "tune.toml").write_text(text + 'schedule = {name = "Cyclic", size = 2}\n[sweep]\neta_l = [0.1, 0.2]\n')
+    code, out, error = fedsum("delays", "tune.toml", "--rounds", 40, "--json")
+    assert code == 0, error
+    found = json.loads(out)
+    same = json.loads(fedsum("delays", "cyclic", "--n", 7, "--size", 2, "--rounds", 40, "--json")[1])
+    assert found.pop("schedule") == "Cyclic of tune.toml"
+    assert found == {name: value for name, value in same.items() if name != "schedule"}
+    code, _, error = fedsum("delays", "tune.toml", "--size", 3)
+    assert (code, "size = 3: not together with a settings file: change it in tune.toml" in error) == (2, True)
+    assert "a TOML file that can be read" in fedsum("delays", "none.toml")[2]
+
+
 def test_a_table_with_a_lemma(fedsum):
     code, out, _ = fedsum("delays", "cyclic", "--n", 10, "--size", 2, "--rounds", 50, "--K", 5, "--L", 2)
     assert code == 0
@@ -135,7 +165,7 @@ REFUSED = {
     "delays uniform --order oldest": "order = 'oldest': only for a trace file",
     "delays good.csv --n 0": "clients = 0",
     "delays good.csv --rounds 5": "round = 1: from 0 to 0",
-    "delays": "Missing argument 'PATTERN|FILE'",
+    "delays": "Missing argument 'PATTERN'",
     "demo --rounds 0": "rounds = 0",
     "demo digit": "demo = 'digit': did you mean 'digits'?",
     "demo --rounds x": "'x' is not a valid",
