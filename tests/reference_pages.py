@@ -86,10 +86,12 @@ def unescaped(text):
 
 def parameter_row(parameter, context):
     meaning = unescaped(parameter.help or "")
+    # A bar in code would need a backslash, which GitHub hides and the site shows.
+    metavar = parameter.make_metavar(context).replace("|", " or ")
     if parameter.param_type_name == "argument":
-        return f"`{parameter.make_metavar(context)}`", "required" if parameter.required else "", meaning
+        return f"`{metavar}`", "required" if parameter.required else "", meaning
     flag = " / ".join([*parameter.opts, *parameter.secondary_opts])
-    value = "" if parameter.is_flag else " " + parameter.make_metavar(context)
+    value = "" if parameter.is_flag else " " + metavar
     default = parameter.default
     known = default is not None and default is not False and not callable(default)
     return f"`{flag}{value}`", "required" if parameter.required else default if known else "", meaning

@@ -106,6 +106,36 @@ def test_delays_of_a_trace(fedsum, tmp_path):
     assert json.loads(out)["tau_max"] == 2
 
 
+def test_the_picture_of_a_trace_shows_names(fedsum, tmp_path, monkeypatch):
+    from fedsum import figures
+
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or path)
+    lines = [f"{number},client-{number:03}\n" for number in range(60)]
+    (tmp_path / "few.csv").write_text("round,client\n0,bert\n1,$a_b$\n")
+    (tmp_path / "many.csv").write_text("round,client\n" + "".join(lines))
+    for name in ("few.csv", "many.csv"):
+        assert fedsum("delays", name)[0] == 0
+    few, many = ([tick.get_text() for tick in figure.axes[0].get_yticklabels()] for figure in drawn)
+    assert few == ["$a_b$", "bert"]
+    assert (many[0], many[-1], len(many) <= 30) == ("client-000", "client-059", True)
+    drawn[0].canvas.draw()
+
+
+def test_delays_of_a_settings_file(fedsum, tmp_path):
+    text = 'rounds = 9\nlocal_steps = 2\neta_l = 0.1\nalgorithm = "FedSUM"\ntask = {name = "quadratic", n = 7, d = 2}\n'
+    (tmp_path / "tune.toml").write_text(text + 'schedule = {name = "Cyclic", size = 2}\n[sweep]\neta_l = [0.1, 0.2]\n')
+    code, out, error = fedsum("delays", "tune.toml", "--rounds", 40, "--json")
+    assert code == 0, error
+    found = json.loads(out)
+    same = json.loads(fedsum("delays", "cyclic", "--n", 7, "--size", 2, "--rounds", 40, "--json")[1])
+    assert found.pop("schedule") == "Cyclic of tune.toml"
+    assert found == {name: value for name, value in same.items() if name != "schedule"}
+    code, _, error = fedsum("delays", "tune.toml", "--size", 3)
+    assert (code, "size = 3: not together with a settings file: change it in tune.toml" in error) == (2, True)
+    assert "a TOML file that can be read" in fedsum("delays", "none.toml")[2]
+
+
 def test_a_table_with_a_lemma(fedsum):
     code, out, _ = fedsum("delays", "cyclic", "--n", 10, "--size", 2, "--rounds", 50, "--K", 5, "--L", 2)
     assert code == 0
@@ -135,7 +165,7 @@ REFUSED = {
     "delays uniform --order oldest": "order = 'oldest': only for a trace file",
     "delays good.csv --n 0": "clients = 0",
     "delays good.csv --rounds 5": "round = 1: from 0 to 0",
-    "delays": "Missing argument 'PATTERN|FILE'",
+    "delays": "Missing argument 'PATTERN'",
     "demo --rounds 0": "rounds = 0",
     "demo digit": "demo = 'digit': did you mean 'digits'?",
     "demo --rounds x": "'x' is not a valid",
@@ -229,6 +259,33 @@ algorithm = ["FedSUM", "FedAvg"]
     shown = json.loads(fedsum("show", "runs/sweep", "--json")[1])["runs"]
     assert list(shown) == list(ran) == [f"seed={s},{a}" for s in (10, 2) for a in ("FedSUM", "FedAvg")]
     code, out, _ = fedsum("show", "runs/sweep")
-    assert (code, "means over seeds" in out, "bold: the best algorithm" in " ".join(out.split())) == (0, True, True)
+    assert (code, "means over seeds" in out, "*: the best algorithm" in " ".join(out.split())) == (0, True, True)
+    assert "bold" not in out
+    starred = [line for line in out.split("means over seeds")[1].splitlines() if line.startswith("│") and "* " in line]
+    assert len(starred) in (1, 2)
     fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")
     assert "means over seeds" not in fedsum("show", "one")[1]
+
+
+def test_a_table_of_runs_fits_80_columns(fedsum, tmp_path, monkeypatch):
+    from fedsum.cli import console
+
+    text = """
+rounds = 10
+local_steps = 2
+task = {name = "digits", clients = 6}
+schedule = {name = "Biased", group = 2}
+[sweep]
+algorithm = ["FedSUM", "FedAvg"]
+eta_l = [0.2, 0.1]
+seed = [0]
+"""
+    (tmp_path / "sweep.toml").write_text(text)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    monkeypatch.setattr(type(console.out), "width", property(lambda self: 80))
+    out = fedsum("show", "runs/sweep")[1].split("means over")[0]
+    rows = [[cell.strip() for cell in line.split("│")[1:5]] for line in out.splitlines() if line.startswith("│")]
+    assert rows == [[a, rate, "0", "finished"] for a in ("FedSUM", "FedAvg") for rate in ("0.2", "0.1")]
+    assert max(map(len, out.splitlines())) <= 80
+    monkeypatch.setattr(type(console.out), "width", property(lambda self: 50))
+    assert "│ run " in fedsum("show", "runs/sweep")[1].replace("┃", "│")  # columns do not fit

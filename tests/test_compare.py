@@ -33,7 +33,9 @@ def finals(folder, algorithm, seeds=3):
 
 def test_differences_are_paired_by_seed(folder):
     found = fedsum.compare(folder, by="error")
-    assert list(found.curves) == ["FedSUM", "FedAvg"]  # FedSUM first, whatever the order of the folders
+    assert list(found.curves) == ["FedAvg", "FedSUM"]  # in the order of the folders
+    assert found.difference("FedSUM").mean == -found.against("FedSUM").difference("FedAvg").mean
+    found = found.against("FedSUM")
     gaps = [one - other for one, other in zip(finals(folder, "FedAvg"), finals(folder, "FedSUM"), strict=True)]
     test = stats.ttest_rel(finals(folder, "FedAvg"), finals(folder, "FedSUM")).confidence_interval(0.95)
     gap = found.difference("FedAvg")
@@ -51,8 +53,29 @@ def test_folders_packed_files_and_histories_are_compared_alike(folder, tmp_path)
     for sources in ([packed], paths, [Run.read(path) for path in paths]):
         assert fedsum.compare(*sources, by="error").table.round(4).equals(expected.round(4))
     named = fedsum.compare(ours=paths[3:], theirs=paths[:3], by="error")
-    assert list(named.table["difference"])[1] == pytest.approx(expected["difference"][1])
+    assert list(named.table["difference"])[1] == pytest.approx(expected["difference"][1] * -1)
     assert list(named.curves) == ["ours", "theirs"]
+
+
+def test_the_first_method_of_the_sweep_is_the_reference_unless_named(tmp_path, fedsum):
+    axes = '[sweep]\nalgorithm = ["MIFA", "FedAvg", "FedSUM"]\nseed = [0, 1]\n'
+    (tmp_path / "sweep.toml").write_text(SMALL + axes)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    fedsum("pack", "runs/sweep")
+    for source in ("runs/sweep", "runs/sweep.parquet"):
+        shown = json.loads(fedsum("compare", source, "--by", "error", "--json")[1])
+        assert (shown["reference"], list(shown["methods"])) == ("MIFA", ["MIFA", "FedAvg", "FedSUM"])
+        code, out, _ = fedsum("compare", source, "--by", "error", "--reference", "FedAvg")
+        assert (code, "difference to FedAvg" in out) == (0, True)
+    shown = json.loads(fedsum("compare", "runs/sweep", "--reference", "FedAvg", "--by", "error", "--json")[1])
+    assert [method["difference"] is None for method in shown["methods"].values()] == [False, True, False]
+    apart = [f"runs/sweep/{name},seed=0" for name in ("FedSUM", "MIFA")]
+    assert "difference to FedSUM" in fedsum("compare", *apart, "--by", "error")[1]
+    assert "difference to MIFA" in fedsum("compare", *reversed(apart), "--by", "error")[1]
+    code, _, error = fedsum("compare", "runs/sweep", "--reference", "FedAvgg")
+    assert (code, "reference = 'FedAvgg': did you mean 'FedAvg'?" in error) == (2, True)
+    code, _, error = fedsum("compare", "runs/sweep", "--reference", "mine")
+    assert (code, "known: FedAvg, FedSUM, MIFA" in error) == (2, True)
 
 
 def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, fedsum):
@@ -66,7 +89,7 @@ def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, feds
     assert {(type(method["seeds"]), type(method["pairs"])) for method in found["methods"].values()} == {(int, int)}
     assert (tmp_path / "fedsum-compare.png").exists()
     code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
-    assert (code, "difference to FedSUM" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)
+    assert (code, "difference to FedAvg" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)
 
 
 def test_comparisons_that_are_refused(folder, tmp_path, fedsum):

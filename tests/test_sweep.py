@@ -345,10 +345,10 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     assert (code, "by = 'test_accuracy': " in error, "train_loss" in error) == (2, True, True)
     assert not (tmp_path / "other").exists()
     code, _, error = fedsum("grid", "mine.toml")
-    assert (code, "under [sweep]" in error) == (2, True)
+    assert (code, "a table [sweep]" in error) == (2, True)
     written(tmp_path / "seeds.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
     code, _, error = fedsum("grid", "seeds.toml")
-    assert (code, "other than seeds" in error) == (2, True)
+    assert (code, "other than seed," in error) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -678,13 +678,48 @@ def test_a_grid_search_selects_for_each_algorithm(tmp_path, fedsum):
     for label in ("FedAvg", "FedSUM-CR"):
         of_algorithm = {name: error for name, error in errors.items() if name.startswith(f"{label},")}
         winner = min(of_algorithm, key=of_algorithm.get)
-        assert f"best of {label}: {winner}" in out
+        assert f"│ {label}" in out
+        assert winner.split(",")[1] in out.split("best settings")[1]
         settings = tomllib.loads((tmp_path / f"found/best-{label}.toml").read_text())
         assert settings == {"algorithm": label, "eta_l": float(winner.split("=")[1])}
     assert {path.name for path in (tmp_path / "found").glob("best*")} == {"best-FedAvg.toml", "best-FedSUM-CR.toml"}
     code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found", "--overall")
     assert (code, f"best: {min(errors, key=errors.get)}" in out) == (0, True)
     assert (tmp_path / "found/best.toml").exists()
+
+
+def test_a_grid_search_does_not_select_the_easier_pattern_or_task(tmp_path, fedsum):
+    sweep = """[sweep]
+    algorithm = ["FedAvg", "FedSUM"]
+    schedule = [{name = "uniform", size = 8}, {name = "cyclic", size = 1}]
+    task = [{name = "quadratic", n = 8, d = 3, seed = 0}, {name = "quadratic", n = 8, d = 3, seed = 1}]
+    eta_l = [0.002, 0.05]
+    seed = [0, 1]
+    """
+    written(tmp_path / "grid.toml", SMALL.replace("rounds = 150", "rounds = 12") + sweep)
+    code, out, err = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert list(found["best"]) == ["FedAvg,Uniform", "FedAvg,Cyclic", "FedSUM,Uniform", "FedSUM,Cyclic"]
+    for name, best_of in found["best"].items():
+        algorithm, schedule = name.split(",")
+        settings = tomllib.loads((tmp_path / f"found/best-{algorithm}-{schedule}.toml").read_text())
+        assert settings["schedule"]["name"] == schedule.lower()
+        assert settings["task"] == {"name": "quadratic", "n": 8, "d": 3}  # the mean is over its seeds
+        runs = [(key, run) for key, run in found["runs"].items() if key.startswith(f"{name},")]
+        by_rate = {
+            rate: [run["last"]["error"] for key, run in runs if f"eta_l={rate}" in key] for rate in (0.002, 0.05)
+        }
+        assert {rate: len(values) for rate, values in by_rate.items()} == {0.002: 4, 0.05: 4}
+        assert settings["eta_l"] == min(by_rate, key=lambda rate: sum(by_rate[rate]))
+        assert best_of["run"] == f"{name},quadratic-n=8-d=3,eta_l={settings['eta_l']}"
+    assert len(list((tmp_path / "found").glob("best*"))) == 4
+    code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found")
+    rows = [line for line in out.split("best settings")[1].splitlines() if line.startswith("│")]
+    assert (code, len(rows), "Cyclic" in rows[1]) == (0, 4, True)
+    code, out, _ = fedsum("grid", "grid.toml", "--by", "error", "--folder", "found", "--overall", "--json")
+    assert (code, {len(name.split(",")) for name in json.loads(out)["best"]}) == (0, {2})
+    assert {"best-Uniform.toml", "best-Cyclic.toml"} < {path.name for path in (tmp_path / "found").glob("best*")}
 
 
 def test_grid_and_report_mean_the_same_final_value(tmp_path, fedsum):

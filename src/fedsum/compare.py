@@ -25,12 +25,12 @@ def compare(*sources: Source, by: str | None = None, **named: Source | Sequence[
 
     Returns:
       A `Comparison` with `.table` (means, and paired differences to the first method, with 95% intervals of Student's
-      t), `.plot()` and `.excluded`.
+      t), `.plot()` and `.excluded`. `.against("FedAvg")` takes differences to another method.
 
     >>> import fedsum
     >>> task, schedule = fedsum.tasks.Quadratic.random(6, 3), fedsum.Biased(6, group=2)
     >>> options = {"rounds": 40, "local_steps": 2, "eta_l": 0.1}
-    >>> algorithms = (fedsum.FedAvg(), fedsum.FedSUM())
+    >>> algorithms = (fedsum.FedSUM(), fedsum.FedAvg())
     >>> runs = [fedsum.simulate(task, a, schedule, seed=s, **options) for a in algorithms for s in range(3)]
     >>> fedsum.compare(*runs, by="error").table[["method", "seeds", "pairs"]]
        method  seeds  pairs

@@ -19,6 +19,14 @@ def compare(
         str | None,
         typer.Option(help="Metric; default: the first that the runs have of test_accuracy, error, train_loss."),
     ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Differences are to this method, as the table names it; default: the first in the order of the sweep "
+            "or of the arguments.",
+        ),
+    ] = None,
     picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-compare.png"),
     as_json: Json = False,
 ) -> None:
@@ -29,13 +37,23 @@ def compare(
 
     check_path(picture)
     found = compare_runs(inputs, {}, by)
+    if reference is not None:
+        found = found.against(reference)
     path = save(found.plot(), picture)
     for line in found.excluded:
         err.print(f"not compared: {line}", soft_wrap=True, highlight=False, markup=False)
     if as_json:
         methods = {str(row.pop("method")): row for row in found.table.to_dict("records")}
         excluded = list(found.excluded)
-        print_json({"by": found.metric, "methods": methods, "excluded": excluded, "picture": str(path)})
+        print_json(
+            {
+                "by": found.metric,
+                "reference": found.reference,
+                "methods": methods,
+                "excluded": excluded,
+                "picture": str(path),
+            }
+        )
         return
 
     def text(interval: Interval, sign: str = "") -> str:

@@ -1,4 +1,4 @@
-"""fedsum delays PATTERN|FILE"""
+"""fedsum delays PATTERN"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +29,9 @@ def delays(
     pattern: Annotated[
         str,
         typer.Argument(
-            metavar="PATTERN|FILE",
-            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, or a trace: a .csv, .jsonl or .parquet file.",
+            metavar="PATTERN",
+            help=f"{', '.join(SCHEDULES).lower()}, file.py:Class, a trace (a .csv, .jsonl or .parquet file), or a "
+            "settings file with a schedule (.toml; of a sweep, its first run).",
         ),
     ],
     rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
@@ -136,6 +137,7 @@ def delays(
         measured.delays.tau,
         tau_max_bound=measured.tau_max_bound,
         title=f"{title}, {T} rounds",
+        names=recorded.names if isinstance(recorded, Trace | Availability) else None,
     )
     path = save(raster_figure, picture)
     if as_json:

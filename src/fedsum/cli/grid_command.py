@@ -1,14 +1,15 @@
 """fedsum grid FILE"""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.table import Table as Printed
 
 from ..base.checks import InputError
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, best, best_per_algorithm, check_metric, expand, is_packed, open_runs
+from ..runs import SEED, Best, Combination, best_per_combination, check_metric, expand, is_packed, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from ..tasks import check_better
 from .arguments import Better, ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
@@ -26,7 +27,7 @@ def grid(
     ] = "test_accuracy",
     better: Better = None,
     overall: Annotated[
-        bool, typer.Option("--overall", help="Select one best run over all algorithms, not one per algorithm.")
+        bool, typer.Option("--overall", help="Select the best of all algorithms, not of each one.")
     ] = False,
     jobs: Jobs = 1,
     ray: Ray = None,
@@ -35,9 +36,12 @@ def grid(
 ) -> None:
     """Execute a sweep, select the best settings of each algorithm and write them to FOLDER/best-ALGORITHM.toml.
 
-    With one algorithm, or with --overall, the file is FOLDER/best.toml. Other files can include it:
-    include = "FOLDER/best.toml". If FOLDER is a packed file such as runs/a.parquet, its runs are read, nothing is
-    trained, and the best settings are written to the folder runs/a.
+    If the sweep has several tasks or schedules, settings are selected for each of them, and the files are
+    FOLDER/best-ALGORITHM-TASK-SCHEDULE.toml. A name has only the parts that vary: with one algorithm or --overall, one
+    task and one schedule, the file is FOLDER/best.toml. Other files can include it: include = "FOLDER/best.toml".
+
+    If FOLDER is a packed file such as runs/a.parquet, its runs are read, nothing is trained, and the best settings are
+    written to the folder runs/a.
     """
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
@@ -53,28 +57,52 @@ def grid(
             check_metric(planned, by, direction)  # before anything is trained
     execution = ExecutionOptions(jobs, ray, gpus, as_json=as_json)
     runs = run_planned(planned, table, folder, execution, more_json=True)
-    by_algorithm = best_per_algorithm(planned, runs, by, direction)
-    if overall or len(by_algorithm) == 1:
-        winners: dict[str, Best | None] = {"": best(planned, runs, by, direction)}
-    else:
-        winners = by_algorithm
+    winners = best_per_combination(planned, runs, by, direction, overall=overall)
     output_folder = open_runs(folder).output_folder
     output_folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {}
-    for label, chosen in winners.items():
-        head, suffix = (f"best of {label}", f"-{label}") if label else ("best", "")
+    several = len({combination.algorithm for combination in winners}) > 1
+    written: list[tuple[Combination, Best, Path]] = []
+    for combination, chosen in winners.items():
+        parts = [combination.algorithm] * several + [label for _, label in combination.problem]
         if chosen is None:
+            head = f"best of {', '.join(parts)}" if parts else "best"
             err.print(f"{head}: none of its settings finished all runs", highlight=False)
             continue
-        best_file = output_folder / f"best{suffix}.toml"
+        best_file = output_folder / f"{'-'.join(['best', *parts])}.toml"
         best_file.write_text(toml_text(_included_table(chosen)))
-        algorithm = chosen.algorithm
-        found[algorithm] = {"run": chosen.name, "settings": chosen.settings, by: chosen.value, "file": str(best_file)}
-        if not as_json:
-            out.print(f"{head}: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
-            print_path("settings", best_file)
+        written.append((combination, chosen, best_file))
     if as_json:
+        found = {
+            ",".join([chosen.algorithm, *dict(combination.problem).values()]): {
+                "run": chosen.name,
+                "settings": chosen.settings,
+                by: chosen.value,
+                "file": str(best_file),
+            }
+            for combination, chosen, best_file in written
+        }
         print_json({**runs_json(folder, runs), "by": by, "best": found})
+        return
+    if len(winners) > 1 and written:
+        _print_table(written, by)
+    for _, chosen, best_file in written:
+        if len(winners) == 1:
+            out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
+        print_path("settings", best_file)
+
+
+def _print_table(written: list[tuple[Combination, Best, Path]], by: str) -> None:
+    """A row for each algorithm, task and schedule, with its best settings."""
+    problem = [key for key, _ in written[0][0].problem]
+    table = Printed(title="best settings", caption=f"mean over {FINAL_WINDOW}, and over seeds")
+    for head in ("algorithm", *problem, "settings"):
+        table.add_column(head, overflow="fold")
+    table.add_column(LABELS.get(by, by), justify="right")
+    for combination, chosen, _ in written:
+        tuned = [part for key, part in chosen.labels.items() if key not in problem and part != chosen.algorithm]
+        labels = dict(combination.problem).values()
+        table.add_row(chosen.algorithm, *labels, ", ".join(tuned), format_metric(by, chosen.value))
+    out.print(table)
 
 
 def _included_table(chosen: Best) -> Table:

@@ -30,16 +30,19 @@ def print_means(runs: Mapping[str, Run]) -> None:
         printed.add_column(head)
     for head in ("seeds", *(LABELS.get(name, name) for name in metrics)):
         printed.add_column(head, justify="right")
-    bold = False
+    # Bold is invisible in a file or a pipe.
+    styled, any_best = out.color_system is not None, False
     for row in rows:
         cells = []
         for name in metrics:
             is_best = _is_best(row, rows, name, better(name, stated) == "higher")
-            bold = bold or is_best
-            cells.append(f"[bold]{_cell(row, name)}[/bold]" if is_best else _cell(row, name))
+            any_best = any_best or is_best
+            cell = _cell(row, name)
+            cells.append(cell if not is_best else f"[bold]{cell}[/bold]" if styled else f"* {cell}")
         printed.add_row(*(str(row[name]) for name in varying or ["algorithm"]), f"{row['over']}", *cells)
-    if bold:
-        printed.caption = f"{printed.caption}; bold: the best algorithm of the same task, pattern and setting"
+    if any_best:
+        mark = "bold" if styled else "*"
+        printed.caption = f"{printed.caption}; {mark}: the best algorithm of the same task, pattern and setting"
     out.print(printed)
 
 

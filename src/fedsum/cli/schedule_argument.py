@@ -1,4 +1,4 @@
-"""The schedule of `fedsum delays`: a pattern by name, a trace file, or a class in a user's file."""
+"""The schedule of `fedsum delays`: a pattern by name, a trace file, a settings file, or a class in a user's file."""
 
 import dataclasses
 import warnings
@@ -20,7 +20,8 @@ from ..participation import (
     has_intervals,
     is_trace_file,
 )
-from ..spec import ScheduleSpec
+from ..runs import expand
+from ..spec import ScheduleSpec, read_settings
 from .console import err
 
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
@@ -47,6 +48,8 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
     given = {name: value for name, value in fields.items() if value is not None}
     if is_trace_file(pattern):
         return _recorded(pattern, given), pattern
+    if pattern.endswith(".toml"):
+        return _of_settings(pattern, given)
     for name in (*_TRACE_ARGUMENTS, *_INTERVAL_ARGUMENTS, "order"):
         if name in given:
             raise InputError(name.replace("_", "-"), given[name], "only for a trace file")
@@ -56,12 +59,23 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
     spelling = registered(SCHEDULES, pattern)
     if spelling is None:
         hint = nearest(pattern.lower(), [name.lower() for name in SCHEDULES])
-        accepted = f"{hint}, file.py:Class, or a trace ending in {', '.join(TRACE_FILES)}"
+        accepted = (
+            f"{hint}, file.py:Class, a settings file ending in .toml, or a trace ending in {', '.join(TRACE_FILES)}"
+        )
         raise InputError("pattern", pattern, accepted)
     cls: Any = SCHEDULES[spelling]
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     schedule = build("pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in names} | given)
     return schedule, repr(schedule)
+
+
+def _of_settings(path: str, given: Mapping[str, Any]) -> tuple[Schedule, str]:
+    """The schedule of a run, or of a sweep's first run."""
+    for name, value in given.items():
+        raise InputError(name.replace("_", "-"), value, f"not together with a settings file: change it in {path}")
+    spec = expand(read_settings(Path(path)), Path())[0].spec
+    n = spec.schedule.n
+    return spec.schedule.make(spec.task.make().n if n is None else n), f"{spec.schedule.name} of {path}"
 
 
 def _recorded(path: str, given: Mapping[str, Any]) -> Schedule:

@@ -3,11 +3,16 @@
 tau_t: the longest any client has been away, in rounds, as of round t; tau_avg and tau_max: its mean and maximum over t.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from .style import COLOURS, label_axes, wrapped
+
+_MAX_NAMES, _MAX_NAME = 30, 16
+"""names of clients beside a raster, and characters of one"""
 
 
 def participation_figure(
@@ -17,6 +22,7 @@ def participation_figure(
     *,
     tau_max_bound: float | None = None,
     title: str = "",
+    names: Sequence[str] | None = None,
 ) -> Figure:
     """Participation as a raster, tau_t over rounds, and the longest absence per client.
 
@@ -26,6 +32,7 @@ def participation_figure(
       tau: tau_t per round.
       tau_max_bound: a bound on E[tau_max], if a lemma gives one.
       title: the figure's title, above all panels.
+      names: the clients' names; with many clients, some of them are shown.
     """
     n, rounds = len(gaps), len(tau)
     figure = Figure(figsize=(9.0, 6.5), layout="constrained")
@@ -42,6 +49,9 @@ def participation_figure(
         extent=(-0.5, rounds - 0.5, n - 0.5, -0.5),
     )
     label_axes(active, "", "client")
+    if names is not None:
+        places = np.unique(np.linspace(0, n - 1, min(n, _MAX_NAMES)).astype(int))
+        active.set_yticks(places, [names[i][:_MAX_NAME] for i in places], fontsize="x-small", parse_math=False)
     active.set_title("active clients", fontsize="medium")
     absence.plot(gaps, np.arange(n), ".", color=COLOURS[1], markersize=3)
     absence.set_ylim(n - 0.5, -0.5)

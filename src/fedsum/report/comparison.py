@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, final_value, in_words
 from ..figures import COLOURS, NotebookFigure, scale
-from ..runs import Run, read_runs
+from ..runs import Run, planned_names, read_runs
 from ..training import History
-from .facets import FACETS, Facets, facets, ordered, styles, values
+from .facets import FACETS, Facets, facets, styles, values
 from .looks import look
 from .table import column, metric_names
 
@@ -57,14 +57,17 @@ class Comparison:
 
     metric: str
     curves: Mapping[str, Mapping[int, "pd.Series[float]"]]
-    """per method and seed, the metric by round"""
+    """per method and seed, the metric by round; methods in the order of the sweep or of the arguments"""
+    reference: str
+    """differences are to this method; by default the first one"""
     excluded: Sequence[str] = ()
     """runs without a result, with the reason; they are in no mean"""
 
-    @property
-    def reference(self) -> str:
-        """The first method: differences are to it."""
-        return next(iter(self.curves))
+    def against(self, reference: str) -> "Comparison":
+        """The same comparison, with differences to another method."""
+        if reference not in self.curves:
+            raise InputError("reference", reference, nearest(reference, self.curves))
+        return replace(self, reference=reference)
 
     def final(self, method: str) -> dict[int, float]:
         """The final value per seed."""
@@ -82,7 +85,7 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per method: mean and interval of its final value, and of its difference to the first method."""
+        """One row per method: mean and interval of its final value, and of its difference to the reference."""
         rows = []
         for method in self.curves:
             mean, gap = self.mean(method), self.difference(method)
@@ -149,11 +152,12 @@ def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Sou
         raise InputError("runs", len(results), f"no finished run has a metric to compare; {'; '.join(excluded[:3])}")
     if len(curves) < 2:
         raise InputError("runs", list(curves), "at least two methods: two folders, or a sweep over algorithms")
-    return Comparison(metric, {method: seeds for method, seeds in curves.items() if seeds}, excluded)
+    compared = {method: seeds for method, seeds in curves.items() if seeds}
+    return Comparison(metric, compared, next(iter(compared)), excluded)
 
 
 def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Source]]) -> Iterator[_Result]:
-    """The runs of all sources, with the names of their methods. FedSUM's family comes first among unnamed sources."""
+    """The runs of all sources, with the names of their methods, in the order of the sources."""
     groups: list[tuple[str, list[Run]]] = [("", [run for source in sources for run in _runs(source)])]
     for name, given in named.items():
         many = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
@@ -164,7 +168,7 @@ def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[So
         curves = facets(runs)
         varying = [facet for facet in FACETS if len(values(curves, facet)) > 1]
         same = len({(run.config.get("seed", 0), curve) for run, curve in zip(runs, curves, strict=True)}) < len(runs)
-        for curve in ordered(curves):
+        for curve in dict.fromkeys(curves):
             for run in (run for run, its_curve in zip(runs, curves, strict=True) if its_curve == curve):
                 parts = [name, _label(curve, varying or ([] if name else ["algorithm"]))]
                 # Runs with equal settings in several folders, such as two versions of the code, are told by folder.
@@ -184,4 +188,6 @@ def _runs(source: Source) -> list[Run]:
         part = {"task": {"name": ""}, "schedule": {"name": ""}, "algorithm": {"name": source.label}}
         rows, seed = list(source.rows), source.seed
         return [Run(Path(source.label), state, int(rows[-1]["round"]), source.reason, {**part, "seed": seed}, rows)]
-    return read_runs(source)
+    # A sweep's folder is read in alphabetical order; the first value in its file is the reference.
+    place = {Path(source) / name: number for number, name in enumerate(planned_names(Path(source)))}
+    return sorted(read_runs(source), key=lambda run: place.get(run.folder, len(place)))

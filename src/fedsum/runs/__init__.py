@@ -11,9 +11,19 @@ from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, best, best_per_algorithm
+from .search import SEED, Best, Combination, best, best_per_combination
 from .stop_requests import Stopped
-from .sweep import PlannedRun, expand, not_begun, planned_names, read_planned, read_results, refuse_another, run_all
+from .sweep import (
+    PlannedRun,
+    expand,
+    not_begun,
+    planned_names,
+    planned_parts,
+    read_planned,
+    read_results,
+    refuse_another,
+    run_all,
+)
 from .tensorboard import TensorBoard
 from .tuning import Search, already_there
 
@@ -29,6 +39,7 @@ __all__ = [
     "STATUS",
     "SWEEP_FILE",
     "Best",
+    "Combination",
     "LocalPool",
     "PlannedRun",
     "Pool",
@@ -40,7 +51,7 @@ __all__ = [
     "TensorBoard",
     "already_there",
     "best",
-    "best_per_algorithm",
+    "best_per_combination",
     "check_metric",
     "directions",
     "execute",
@@ -51,6 +62,7 @@ __all__ = [
     "open_runs",
     "pack",
     "planned_names",
+    "planned_parts",
     "read_planned",
     "read_results",
     "read_runs",

@@ -17,22 +17,38 @@ from .run_reader import Run
 from .sweep import PlannedRun
 
 SEED = "seed"
+_SEEDS = (SEED, f"task.{SEED}")
+"""swept settings over which means are taken"""
+_PROBLEM = ("task", "schedule", "devices")
+"""parts of a sweep that are not tuned: an easier problem is no better setting"""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best settings of a sweep."""
+    """The best settings of a sweep, or of one combination of algorithm, task and schedule."""
 
     algorithm: str
     """its label"""
     name: str
-    """the name of the runs with these settings, without the seed"""
+    """the name of the runs with these settings, without seeds"""
     settings: dict[str, Any]
-    """the swept settings, without the seed"""
+    """the swept settings, without seeds"""
+    labels: dict[str, str]
+    """the parts of `name`, by setting"""
     table: Table
     """all settings of the first of these runs"""
     value: float
     """the mean over seeds of the final value of the metric"""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """An algorithm, a task and a schedule of a sweep. Each has its own best settings."""
+
+    algorithm: str
+    """its label; empty if the best of all algorithms is selected"""
+    problem: tuple[tuple[str, str], ...]
+    """(setting, label) of the swept settings of task, schedule and devices that take several values"""
 
 
 def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better: Better | None = None) -> Best:
@@ -67,38 +83,71 @@ def check_direction(by: str, stated: Mapping[str, Better], better: Better | None
     return known
 
 
-def best_per_algorithm(
-    planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better: Better | None = None
-) -> dict[str, Best | None]:
-    """`best` among the runs of each algorithm, by label; None if none of its settings has finished runs only."""
+def best_per_combination(
+    planned: Sequence[PlannedRun],
+    runs: Mapping[str, Run],
+    by: str,
+    better: Better | None = None,
+    *,
+    overall: bool = False,
+) -> dict[Combination, Best | None]:
+    """`best` for each algorithm, task and schedule; None if none of the settings has finished runs only.
+
+    With `overall`, the best of all algorithms for each task and schedule.
+    """
     best(planned, runs, by, better)  # refuses a metric that no run has
     better = check_direction(by, directions(runs.values()), better)
-    groups: dict[str, list[PlannedRun]] = defaultdict(list)
-    for plan in planned:
-        groups[plan.spec.algorithm.label].append(plan)
-    return {label: _best_or_none(group, runs, by, better) for label, group in groups.items()}
+    parts = [_parts(plan) for plan in planned]
+    swept = [key for key in parts[0] if key.partition(".")[0] in _PROBLEM and len({p[key] for p in parts}) > 1]
+    groups: dict[Combination, list[PlannedRun]] = defaultdict(list)
+    for plan, labels in zip(planned, parts, strict=True):
+        algorithm = "" if overall else plan.spec.algorithm.label
+        groups[Combination(algorithm, tuple((key, labels[key]) for key in swept))].append(plan)
+    return {combination: _best_or_none(group, runs, by, better) for combination, group in groups.items()}
 
 
 def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better: Better) -> Best | None:
     groups: dict[str, list[PlannedRun]] = defaultdict(list)
     for plan in planned:
-        groups[json.dumps(_without_seed(plan.chosen), sort_keys=True, default=str)].append(plan)
+        groups[json.dumps(_settings(plan), sort_keys=True, default=str)].append(plan)
     values = {}
-    for settings, group in groups.items():
+    for key, group in groups.items():
         final_values = [_final(runs[plan.name], by) for plan in group if runs[plan.name].state == "finished"]
         if len(final_values) == len(group) and not any(map(math.isnan, final_values)):
-            values[settings] = statistics.fmean(final_values)
+            values[key] = statistics.fmean(final_values)
     if not values:
         return None
-    winner = (max if better == "higher" else min)(values, key=lambda settings: values[settings])
-    first = groups[winner][0]
-    seed = f"{SEED}={first.chosen.get(SEED)}"
-    name = ",".join(part for part in first.name.split(",") if part != seed)
-    return Best(first.spec.algorithm.label, name, _without_seed(first.chosen), first.table, values[winner])
+    winner = (max if better == "higher" else min)(values, key=lambda key: values[key])
+    first, *others = groups[winner]
+    settings = _settings(first) | {
+        # A table keeps the seed that all these runs have.
+        key: first.chosen[key]
+        for key in _settings(first)
+        if all(plan.chosen[key] == first.chosen[key] for plan in others)
+    }
+    labels = _parts(first)
+    name = ",".join(labels.values())
+    return Best(first.spec.algorithm.label, name, settings, labels, first.table, values[winner])
 
 
-def _without_seed(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in chosen.items() if key != SEED}
+def _settings(plan: PlannedRun) -> dict[str, Any]:
+    """The swept settings, without seeds."""
+    return {key: _without_seed(key, value) for key, value in plan.chosen.items() if key not in _SEEDS}
+
+
+def _without_seed(key: str, value: Any) -> Any:
+    if key == "task" and isinstance(value, Mapping):
+        return {name: field for name, field in value.items() if name != SEED}
+    return value
+
+
+def _parts(plan: PlannedRun) -> dict[str, str]:
+    """The parts of a run's name by setting, without seeds."""
+    parts = {key: part for key, part in plan.parts.items() if key not in _SEEDS}
+    task = plan.chosen.get("task")
+    if isinstance(task, Mapping):
+        parts["task"] = parts["task"].replace(f"-{SEED}={task.get(SEED)}", "")
+    return parts
 
 
 def _final(run: Run, by: str) -> float:

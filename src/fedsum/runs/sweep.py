@@ -50,6 +50,11 @@ class PlannedRun:
     table: Table
     """all settings, as in the sweep's file"""
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts of the name by swept setting: {"algorithm": "FedAvg", "seed": "seed=0"}."""
+        return _parts(self.name, self.chosen)
+
 
 def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
     """The runs of a file. A file without [sweep] is a single run in the folder itself."""
@@ -92,6 +97,10 @@ def _refuse_swept_twice(keys: Sequence[str]) -> None:
             if earlier == key or earlier.startswith(f"{key}."):
                 accepted = f"is swept twice: by {earlier!r} before it; remove one of them, here or in an included file"
                 raise InputError(f"{SWEEP}.{key}", key, accepted)
+
+
+def _parts(name: str, chosen: Mapping[str, Any]) -> dict[str, str]:
+    return dict(zip(chosen, name.split(","), strict=True)) if chosen else {}
 
 
 def _names(key: str) -> list[str]:
@@ -270,8 +279,13 @@ def _canonical(part: str, value: Any) -> Any:
 
 def planned_names(path: Path) -> list[str]:
     """The names of all runs of a sweep in its order, for a folder or a packed file; empty if it is no sweep."""
+    return list(planned_parts(path))
+
+
+def planned_parts(path: Path) -> dict[str, dict[str, str]]:
+    """For each name of `planned_names`, its parts by swept setting, as in `PlannedRun.parts`."""
     sweeps = open_runs(path).sweeps()
-    return list(dict.fromkeys(name for sweep in sweeps for name, _, _ in _combinations(sweep)))
+    return {name: _parts(name, chosen) for sweep in sweeps for name, _, chosen in _combinations(sweep)}
 
 
 def not_begun(path: Path) -> list[str]:
