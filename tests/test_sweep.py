@@ -591,7 +591,8 @@ def test_a_worker_that_cannot_be_started_fails_its_runs_and_does_not_hang(tmp_pa
     assert "Resource temporarily unavailable" in stand.reason
 
 
-def test_two_seeds_are_two_settings(tmp_path):
+def test_a_search_averages_over_seeds_of_runs_and_of_tasks(tmp_path):
+    """To select a task's seed would be to select the easier partition."""
     sweep = {"seed": [0, 1], "task.seed": [0, 1]}
     runs = expand(tomllib.loads(SMALL) | {"sweep": sweep}, tmp_path)
     assert [run.name for run in runs] == [f"seed={a},task.seed={b}" for a in (0, 1) for b in (0, 1)]
@@ -600,7 +601,7 @@ def test_two_seeds_are_two_settings(tmp_path):
         error = {0: 1.0, 1: 5.0}[run.chosen["task.seed"]] + run.chosen["seed"]
         stands[run.name] = Run(run.folder, "finished", 150, rows=[{"round": 150, "error": error}])
     found = best(runs, stands, "error")
-    assert (found.name, found.settings, found.value) == ("task.seed=0", {"task.seed": 0}, 1.5)
+    assert (found.name, found.settings, found.value) == ("", {}, (1 + 2 + 5 + 6) / 4)
 
 
 def test_letter_case_does_not_make_one_algorithm_two_runs(tmp_path):
