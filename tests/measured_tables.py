@@ -140,6 +140,32 @@ def rounding():
     return table(["device", "clients", "kernels", "median error", "largest error"], rows)
 
 
+def soak():
+    lines = (RESULTS / "soak.txt").read_text()
+    measured = json.loads(lines[lines.rindex("\n{\n") :])
+    faults = measured["faults"].values()
+    (longest,) = (value for name, value in measured.items() if name.startswith("longest round"))
+    (wait,) = (value for name, value in measured.items() if name.startswith("longest wait"))
+    without = measured["without faults, 5 seeds"]
+    rows = [
+        ("rounds, minutes", f"{measured['rounds']}, {measured['minutes']}"),
+        ("faults", f"{sum(faults)} of {sum(map(bool, faults))} kinds"),
+        ("server apps restarted", measured["server apps started again"]),
+        ("new epochs", measured["epochs begun anew"]),
+        ("mean number of clients merged per round, of 5", measured["clients merged per round, mean"]),
+        (
+            r"largest \|\|y - sum h_i\|\| / \|\|y\|\|",
+            f"{measured['largest ||y - sum h|| / ||y|| after any round']:.1e}",
+        ),
+        ("test accuracy", f"{measured['test accuracy']:.3f}"),
+        ("test accuracy without faults, five seeds", f"{min(without):.3f} to {max(without):.3f}"),
+        ("longest round by the server's clock, s (deadline 40, grace 20)", longest),
+        ("longest wait between two log lines, s", wait),
+        ("load average at the end, over 15 minutes", measured["load average"][-1]),
+    ]
+    return table(["", ""], rows)
+
+
 def overhead():
     measured = read("overhead.json")
     names = {"fedsum": "fedsum's FedAvg", "flower": "Flower's FedAvg on the same SuperNodes"}
@@ -247,6 +273,7 @@ TABLES = {
     "peers": peers,
     "rates": rates,
     "rounding": rounding,
+    "soak": soak,
     "scale": scale,
     "seen": seen,
     "stability": stability,
