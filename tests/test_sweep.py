@@ -346,9 +346,10 @@ def test_a_grid_search_finds_what_other_runs_include(tmp_path, fedsum):
     assert not (tmp_path / "other").exists()
     code, _, error = fedsum("grid", "mine.toml")
     assert (code, "a table [sweep]" in error) == (2, True)
-    written(tmp_path / "seeds.toml", SMALL + "[sweep]\nseed = [0, 1]\n")
-    code, _, error = fedsum("grid", "seeds.toml")
-    assert (code, "other than seed," in error) == (2, True)
+    for axes in ("seed = [0, 1]", '"task.seed" = [0, 1]', '"seed, task.seed" = [[0, 0], [1, 1]]'):
+        written(tmp_path / "seeds.toml", f"{SMALL}[sweep]\n{axes}\n")
+        code, _, error = fedsum("grid", "seeds.toml")
+        assert (code, "other than seed," in error) == (2, True)
 
 
 @pytest.mark.parametrize(

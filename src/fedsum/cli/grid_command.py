@@ -9,7 +9,7 @@ from rich.table import Table as Printed
 from ..base.checks import InputError
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEED, Best, Combination, best_per_combination, check_metric, expand, is_packed, open_runs
+from ..runs import SEEDS, Best, Combination, best_per_combination, check_metric, expand, is_packed, open_runs
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from ..tasks import check_better
 from .arguments import Better, ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
@@ -46,7 +46,8 @@ def grid(
     table = with_settings(read_settings(file), settings or [])
     folder = folder or Path("runs") / file.stem
     axes = table.get(SWEEP)
-    if not axes or (isinstance(axes, dict) and list(axes) == [SEED]):
+    names = {name.strip() for key in axes for name in key.split(",")} if isinstance(axes, dict) else set()
+    if not axes or (names and names.issubset(SEEDS)):
         raise InputError(
             SWEEP, None, "a table [sweep] with a list for at least one setting other than seed, to select from"
         )

@@ -11,7 +11,7 @@ from .pools import LocalPool, Pool, RayPool
 from .run_reader import OVER, Run, find_runs
 from .run_source import open_runs, read_runs
 from .run_writer import RunFolder, read_toml
-from .search import SEED, Best, Combination, best, best_per_combination
+from .search import SEED, SEEDS, Best, Combination, best, best_per_combination
 from .stop_requests import Stopped
 from .sweep import (
     PlannedRun,
@@ -36,6 +36,7 @@ __all__ = [
     "OVER",
     "PREVIOUS_CHECKPOINT",
     "SEED",
+    "SEEDS",
     "STATUS",
     "SWEEP_FILE",
     "Best",

@@ -17,7 +17,7 @@ from .run_reader import Run
 from .sweep import PlannedRun
 
 SEED = "seed"
-_SEEDS = (SEED, f"task.{SEED}")
+SEEDS = (SEED, f"task.{SEED}")
 """swept settings over which means are taken"""
 _PROBLEM = ("task", "schedule", "devices")
 """parts of a sweep that are not tuned: an easier problem is no better setting"""
@@ -132,7 +132,7 @@ def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: st
 
 def _settings(plan: PlannedRun) -> dict[str, Any]:
     """The swept settings, without seeds."""
-    return {key: _without_seed(key, value) for key, value in plan.chosen.items() if key not in _SEEDS}
+    return {key: _without_seed(key, value) for key, value in plan.chosen.items() if key not in SEEDS}
 
 
 def _without_seed(key: str, value: Any) -> Any:
@@ -143,7 +143,7 @@ def _without_seed(key: str, value: Any) -> Any:
 
 def _parts(plan: PlannedRun) -> dict[str, str]:
     """The parts of a run's name by setting, without seeds."""
-    parts = {key: part for key, part in plan.parts.items() if key not in _SEEDS}
+    parts = {key: part for key, part in plan.parts.items() if key not in SEEDS}
     task = plan.chosen.get("task")
     if isinstance(task, Mapping):
         parts["task"] = parts["task"].replace(f"-{SEED}={task.get(SEED)}", "")
