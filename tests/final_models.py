@@ -93,10 +93,8 @@ def killed(folder):
 
 def deployed(name="FedSUM"):
     """The protocol of the Flower apps without Flower: orders, replies and a store on disk per client."""
-    from fedsum.flower.client_protocol import answer
-    from fedsum.flower.client_store import ClientStore
-    from fedsum.flower.ledger import Ledger
-    from fedsum.flower.merge_rules import MergeRules
+    from fedsum.flower.protocol import Ledger, MergeRules, answer
+    from fedsum.flower.storage import ClientStore
     from fedsum.training.options import Options
 
     whole = task().to(torch.device("cpu"), OPTIONS["dtype"])

@@ -7,7 +7,7 @@ import torch
 from flower_world import N, World
 
 from fedsum import InputError
-from fedsum.flower.versions import ClientVersions
+from fedsum.flower.protocol import ClientVersions
 
 
 def ask(world, draw):

@@ -7,10 +7,7 @@ from dataclasses import replace
 import torch
 
 from fedsum import SCAFFOLD, FedSUM, FedSUMCR
-from fedsum.flower.client_protocol import answer
-from fedsum.flower.ledger import Ledger
-from fedsum.flower.merge_rules import MergeRules
-from fedsum.flower.versions import ClientVersions
+from fedsum.flower.protocol import ClientVersions, Ledger, MergeRules, answer
 from fedsum.tasks import Quadratic
 from fedsum.training.options import Options
 

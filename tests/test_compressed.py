@@ -30,10 +30,8 @@ from fedsum import (
 )
 from fedsum.algorithms import ALGORITHMS
 from fedsum.algorithms.keyed_uniform import round_stream, stream_uniform
-from fedsum.flower.client_protocol import answer
-from fedsum.flower.client_store import ClientStore
-from fedsum.flower.ledger import Ledger
-from fedsum.flower.merge_rules import MergeRules
+from fedsum.flower.protocol import Ledger, MergeRules, answer
+from fedsum.flower.storage import ClientStore
 from fedsum.spec import dump_algorithm, parse_algorithm
 from fedsum.tasks import Quadratic
 

@@ -14,8 +14,7 @@ from fedsum import Explicit, Trace, simulate
 from fedsum.algorithms import ALGORITHMS
 from fedsum.flower import make_request, restore_backup, write_backup
 from fedsum.flower.certs import write_certs
-from fedsum.flower.client_store import ClientStore
-from fedsum.flower.server_checkpoint import read_header
+from fedsum.flower.storage import ClientStore, read_header
 from fedsum.tasks import Quadratic
 
 SETS = [[0, 1], [], [1], [0]]

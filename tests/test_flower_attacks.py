@@ -7,11 +7,8 @@ import torch
 from flower_world import Irreproducible, MemoryDisk, snapshot
 
 from fedsum import MIFA, SCAFFOLD, FedAvg, FedSUM, FedSUMCR, InputError
-from fedsum.flower.client_protocol import answer
-from fedsum.flower.ledger import Ledger
-from fedsum.flower.merge_rules import MergeRules
-from fedsum.flower.norm_bound import NormSketch
-from fedsum.flower.versions import ClientVersions
+from fedsum.flower.protocol import ClientVersions, Ledger, MergeRules, answer
+from fedsum.flower.protocol.norm_bound import NormSketch
 from fedsum.tasks import Quadratic
 from fedsum.training.options import Options
 

@@ -3,6 +3,7 @@
 import json
 import pkgutil
 import stat
+import subprocess
 import sys
 import tomllib
 from datetime import UTC, datetime, timedelta
@@ -87,10 +88,17 @@ def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch, capsys):
         assert not (tmp_path / command).exists()
 
 
+def test_protocol_states_settings_and_tools_import_without_flower():
+    """In a new process, because an import that has succeeded is not repeated."""
+    names = ("protocol", "storage", "operators", "deployment", "certs", "client_keys", "app_template")
+    code = "import sys; sys.modules['flwr'] = None\n" + "".join(f"import fedsum.flower.{name}\n" for name in names)
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_public_names_are_what_they_say():
     """Also after the modules were imported, because no module has the name of a public function or class."""
-    for info in pkgutil.iter_modules(flower.__path__):
-        import_module(f"fedsum.flower.{info.name}")
+    for info in pkgutil.walk_packages(flower.__path__, "fedsum.flower."):
+        import_module(info.name)
     for name in flower.__all__:
         assert getattr(flower, name).__name__ == name
         assert not isinstance(getattr(flower, name), ModuleType)

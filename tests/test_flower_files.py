@@ -13,7 +13,8 @@ import torch
 from test_flower_server import N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import MIFA, Explicit, FedSUM, InputError
-from fedsum.flower.checked_file import DamagedFile, read_checked, write_checked
+from fedsum.flower.storage import DamagedFile
+from fedsum.flower.storage.checked_file import read_checked, write_checked
 
 
 def flip(path, position=-3):
@@ -129,7 +130,7 @@ def test_a_kill_between_the_two_checkpoints_loses_nothing(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            "fedsum.flower.server_checkpoint.write_checked", killed
+            "fedsum.flower.storage.server_checkpoint.write_checked", killed
         )  # after the previous checkpoint is linked
         with pytest.raises(KeyboardInterrupt):
             federation(tmp_path, FedSUM())
@@ -207,7 +208,11 @@ def test_a_full_disk_is_the_reason_in_the_status(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        for name in ("fedsum.flower.checked_file.save_file", "fedsum.base.files.flush", "fedsum.runs.RunFolder.log"):
+        for name in (
+            "fedsum.flower.storage.checked_file.save_file",
+            "fedsum.base.files.flush",
+            "fedsum.runs.RunFolder.log",
+        ):
             patch.setattr(name, full)
         with pytest.raises(OSError, match="No space left"):
             federation(tmp_path, FedSUM())

@@ -11,9 +11,9 @@ from test_flower_server import LocalGrid, N, federation, in_a_server_app, log  #
 
 from fedsum import MIFA, FedSUM, InputError, Trace
 from fedsum.flower import deployment_status, make_request, restore_backup, write_backup
-from fedsum.flower.client_store import ClientStore
 from fedsum.flower.journal import Journal
-from fedsum.flower.operator_requests import pending_requests
+from fedsum.flower.operators import pending_requests
+from fedsum.flower.storage import ClientStore
 
 
 def status_of(folder, monkeypatch, capsys):
@@ -153,7 +153,7 @@ def test_a_backup_is_consistent_while_files_are_replaced(tmp_path, monkeypatch):
             replaced.append(federation(tmp_path, MIFA(), rounds=4))
         return copy(source, target)
 
-    monkeypatch.setattr("fedsum.flower.backup.shutil.copy2", copy_late)
+    monkeypatch.setattr("fedsum.flower.operators.backup.shutil.copy2", copy_late)
     assert write_backup(tmp_path / "run", tmp_path / "backup") == 4
     monkeypatch.undo()
 

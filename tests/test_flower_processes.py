@@ -15,7 +15,7 @@ from test_flower import sums
 from fedsum import Trace
 from fedsum.flower import deployment_status
 from fedsum.flower.certs import write_certs
-from fedsum.flower.membership import STRIKES
+from fedsum.flower.protocol import STRIKES
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

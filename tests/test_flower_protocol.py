@@ -38,13 +38,10 @@ from fedsum import (
     simulate,
 )
 from fedsum.algorithms import ALGORITHMS
-from fedsum.flower.client_protocol import answer
-from fedsum.flower.client_store import ClientStore
-from fedsum.flower.ledger import Ledger
-from fedsum.flower.merge_rules import MergeRules
-from fedsum.flower.probes import telescopes
-from fedsum.flower.protocol import NEVER
-from fedsum.flower.versions import StateVersion
+from fedsum.flower.protocol import Ledger, MergeRules, StateVersion, answer
+from fedsum.flower.protocol.messages import NEVER
+from fedsum.flower.protocol.probes import telescopes
+from fedsum.flower.storage import ClientStore
 from fedsum.tasks import Quadratic
 from fedsum.training.options import Options
 
@@ -235,7 +232,7 @@ class Federation(RuleBasedStateMachine):
 
 
 def test_no_fault_breaks_the_sum(tmp_path_factory, monkeypatch):
-    for place in ("base.files", "flower.client_store"):  # thousands of writes need no fsync in a test
+    for place in ("base.files", "flower.storage.client_store"):  # thousands of writes need no fsync in a test
         monkeypatch.setattr(f"fedsum.{place}.flush", lambda path: None)
 
     class InAFolder(Federation):

@@ -17,7 +17,7 @@ from fedsum.flower import client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
-from fedsum.flower.reply_limits import ReplyLimits
+from fedsum.flower.transport.reply_limits import ReplyLimits
 
 
 def link_grid(folder):

@@ -42,8 +42,8 @@ from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
 from fedsum.flower.deployment import SETTINGS, Deployment, configured_algorithm
 from fedsum.flower.journal import Journal
-from fedsum.flower.merge_rules import MergeRules
-from fedsum.flower.wire import to_vectors
+from fedsum.flower.protocol import MergeRules
+from fedsum.flower.transport.wire import to_vectors
 from fedsum.training import Options
 
 TASK = noisy(4)

@@ -104,7 +104,8 @@ def test_no_two_modules_have_one_name():
 
 
 def test_the_documentation_lists_the_layers_in_the_order_that_is_checked():
-    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract.get("containers") == ["fedsum"])
     listed = re.findall(r"^\| `(\w+)(?:/|\.py)` ", (ROOT / "docs/development.md").read_text(), re.MULTILINE)
     assert listed == contract["layers"][::-1]
     there = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}

@@ -27,12 +27,9 @@ from fedsum import (
 from fedsum.engine.kernels import networks
 from fedsum.engine.processes import WorkerEngine
 from fedsum.engine.regularised import Regularised
-from fedsum.flower.client_protocol import answer
-from fedsum.flower.client_store import ClientStore
-from fedsum.flower.ledger import Ledger
-from fedsum.flower.merge_rules import MergeRules
-from fedsum.flower.protocol import Order
-from fedsum.flower.wire import from_order, to_order
+from fedsum.flower.protocol import Ledger, MergeRules, Order, answer
+from fedsum.flower.storage import ClientStore
+from fedsum.flower.transport.wire import from_order, to_order
 from fedsum.tasks import Task
 from fedsum.training import Options, step_counts
 

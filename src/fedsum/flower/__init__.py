@@ -7,17 +7,14 @@ from .requirement import INSTALL, require_flower
 
 if TYPE_CHECKING:
     from .app_template import write_app
-    from .backup import restore_backup, write_backup
     from .certs import write_certs
     from .clientapp import client_app
     from .deployment import Deployment, setting_rows
     from .federation import Federation
     from .journal import Journal
-    from .ledger import Ledger, RoundOutcome
-    from .merge_rules import MergeRules
-    from .operator_requests import make_request
+    from .operators import DeploymentStatus, deployment_status, make_request, restore_backup, write_backup
+    from .protocol import Ledger, MergeRules, RoundOutcome
     from .serverapp import ServerTask, own_data, server_app
-    from .status_report import DeploymentStatus, deployment_status
 
 __all__ = [
     "Deployment",
@@ -43,22 +40,22 @@ __all__ = [
 
 _MODULES = {
     "Deployment": "deployment",
-    "DeploymentStatus": "status_report",
+    "DeploymentStatus": "operators",
     "Federation": "federation",
     "Journal": "journal",
-    "Ledger": "ledger",
-    "MergeRules": "merge_rules",
-    "RoundOutcome": "ledger",
+    "Ledger": "protocol",
+    "MergeRules": "protocol",
+    "RoundOutcome": "protocol",
     "ServerTask": "serverapp",
     "client_app": "clientapp",
-    "deployment_status": "status_report",
-    "make_request": "operator_requests",
+    "deployment_status": "operators",
+    "make_request": "operators",
     "own_data": "serverapp",
-    "restore_backup": "backup",
+    "restore_backup": "operators",
     "server_app": "serverapp",
     "setting_rows": "deployment",
     "write_app": "app_template",
-    "write_backup": "backup",
+    "write_backup": "operators",
     "write_certs": "certs",
 }
 

@@ -12,11 +12,10 @@ from flwr.clientapp import ClientApp
 from ..algorithms import Algorithm
 from ..base.checks import InputError, integer
 from ..tasks import BaseTask
-from .client_protocol import answer
-from .client_store import ClientStore
 from .deployment import configured_algorithm
-from .protocol import Order
-from .wire import CLOCK, from_reply, to_order
+from .protocol import Order, answer
+from .storage import ClientStore
+from .transport.wire import CLOCK, from_reply, to_order
 
 
 def client_app(

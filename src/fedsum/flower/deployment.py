@@ -15,8 +15,8 @@ from ..base.toml_values import Table
 from ..participation import Schedule
 from ..spec import DEPLOYMENT, RunSpec, ScheduleSpec, TaskSpec, parse_algorithm
 from ..training import OPTIONS, Options, Rate
-from .merge_rules import MergeRules
-from .reply_limits import TEXT_LIMIT, ReplyLimits
+from .protocol import MergeRules
+from .transport.reply_limits import TEXT_LIMIT, ReplyLimits
 
 ONLINE = "online"
 """the schedule's name if none is given: all clients that are online take part"""

@@ -5,10 +5,10 @@ import time
 from flwr.serverapp import Grid
 
 from .attendance import Attendance
-from .ledger import Ledger
-from .mailbox import Mailbox
+from .protocol import Ledger
 from .reply_reader import ReplyReader
-from .roster import Roster
+from .transport.mailbox import Mailbox
+from .transport.roster import Roster
 
 WORK = "train.work"
 

@@ -19,15 +19,14 @@ from ..training import Options
 from .attendance import Attendance
 from .exchange import Exchange
 from .journal import Journal
-from .ledger import Ledger, RoundOutcome
 from .link_check import check_link
-from .mailbox import Mailbox
-from .membership import STRIKES
-from .operator_requests import apply_requests
-from .reply_limits import ReplyLimits, escaped
+from .operators import apply_requests
+from .protocol import STRIKES, Ledger, RoundOutcome
 from .reply_reader import ReplyReader
-from .roster import Roster
-from .wire import from_vectors
+from .transport.mailbox import Mailbox
+from .transport.reply_limits import ReplyLimits, escaped
+from .transport.roster import Roster
+from .transport.wire import from_vectors
 
 FAREWELL = "train.farewell"
 POLL_SECONDS = 0.5

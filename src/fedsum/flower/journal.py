@@ -14,9 +14,8 @@ from ..base.toml_values import Table
 from ..runs import CHECKPOINT, CONFIG, METRICS, RunFolder, truncate_after
 from ..spec import DEPLOYMENT, dump_algorithm, first_difference
 from .deployment import FREE_RULES
-from .ledger import Ledger
-from .server_checkpoint import CLIENTS, PARTICIPATION, Checkpoints
-from .server_state import ServerState
+from .protocol import Ledger, ServerState
+from .storage import CLIENTS, PARTICIPATION, Checkpoints
 
 LOCK_PATIENCE = 15.0
 """seconds to wait for the folder's lock: a server app that was just killed may still hold it"""

@@ -3,7 +3,7 @@
 from ..algorithms import Message
 from ..base.checks import InputError
 from .protocol import Order
-from .reply_limits import MB
+from .transport.reply_limits import MB
 
 
 def check_link(order: Order, uplink: Message, deadline: float, link_speed: float) -> str:

@@ -7,9 +7,9 @@ from flwr.common.constant import ErrorCode
 
 from .attendance import Fault
 from .protocol import Reply
-from .reply_limits import ReplyLimits
-from .reply_puller import PulledReply
-from .wire import UnreadableMessage, clock_of, to_reply
+from .transport.reply_limits import ReplyLimits
+from .transport.reply_puller import PulledReply
+from .transport.wire import UnreadableMessage, clock_of, to_reply
 
 # Messages expire at the deadline. Flower's clock may be ahead of ours, so an expired message is a missing reply.
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)

@@ -14,8 +14,8 @@ from .client_keys import read_client_keys
 from .deployment import Deployment
 from .federation import Federation
 from .journal import Journal
-from .ledger import Ledger, RoundOutcome
-from .wire import to_vectors
+from .protocol import Ledger, RoundOutcome
+from .transport.wire import to_vectors
 
 
 class ServerTask(Protocol):

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.supernode.runtime import run_clientapp
 
 from fedsum.flower import client_app, clientapp
-from fedsum.flower.wire import to_order
+from fedsum.flower.transport.wire import to_order
 
 from .task import task
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from fedsum.flower import server_app, server_checkpoint
-from fedsum.flower.client_store import ClientStore
+from fedsum.flower import server_app
 from fedsum.flower.journal import Journal
+from fedsum.flower.storage import ClientStore, server_checkpoint
 
 from .task import task
 

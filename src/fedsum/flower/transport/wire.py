@@ -12,8 +12,8 @@ from flwr.app import Message as FlowerMessage
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from numpy.lib import format as npy
 
-from ..algorithms import Message, Round
-from .protocol import Order, Reply, Status, StepId, Terms
+from ...algorithms import Message, Round
+from ..protocol import Order, Reply, Status, StepId, Terms
 
 CLOCK = "clock"
 

@@ -7,12 +7,11 @@ from flwr.app import Message as FlowerMessage
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from ..algorithms import Traffic
-from .protocol import Order
+from ...algorithms import Traffic
+from ..protocol import Order, ServerState
 from .reply_limits import ReplyLimits
 from .reply_puller import PulledReply, ReplyPuller
 from .roster import HELLO
-from .server_state import ServerState
 from .wire import from_order, size_in_bytes
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round, State
+from ...algorithms import Algorithm, Message, Round, State
 from .norm_bound import EXACT, SKETCHED, NormSketch, norm
 from .precision import widened
 from .probes import example_uplink, stateful, sums, telescopes

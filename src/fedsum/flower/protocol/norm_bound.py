@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import Message
+from ...algorithms import Message
 
 MEASURED = 3
 """clients that must be measured before anything is merged: with fewer, a median cannot reveal a malicious one"""

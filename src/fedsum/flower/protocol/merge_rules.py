@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..algorithms import Algorithm
-from ..base.checks import InputError, integer, real
+from ...algorithms import Algorithm
+from ...base.checks import InputError, integer, real
 from .probes import telescopes
 
 

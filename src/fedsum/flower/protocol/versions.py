@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..algorithms import Message, State
+from ...algorithms import Message, State
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..base.checks import InputError
-from ..base.files import flush
-from ..runs import BROKEN_CHECKPOINT, CHECKPOINT, METRICS, PREVIOUS_CHECKPOINT
+from ...base.checks import InputError
+from ...base.files import flush
+from ...runs import BROKEN_CHECKPOINT, CHECKPOINT, METRICS, PREVIOUS_CHECKPOINT
+from ..protocol import ServerState
 from .checked_file import DamagedFile, read_checked, read_metadata, write_checked
-from .server_state import ServerState
 
 PARTICIPATION, CLIENTS = "participation.csv", "clients"
 _HEADER = "fedsum"

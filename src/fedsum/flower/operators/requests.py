@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..base.checks import InputError
-from ..base.files import flush
-from .ledger import Ledger
+from ...base.checks import InputError
+from ...base.files import flush
+from ..protocol import Ledger
 
 REQUESTS = "requests"
 _NAME = re.compile(r"\d+-(?P<kind>evict|readmit)-(?P<client>\d{1,9})|\d+-(?P<epoch>epoch)")

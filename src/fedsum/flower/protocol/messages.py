@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..algorithms import Message, Round, State
+from ...algorithms import Message, Round, State
 
 NEVER = ""
 """the base of a client from which nothing was merged in this epoch: its state is the initial one"""

@@ -1,6 +1,6 @@
 """Validation of uplinks when they arrive."""
 
-from ..algorithms import Message
+from ...algorithms import Message
 
 
 class UplinkValidator:

@@ -2,7 +2,7 @@
 
 import re
 
-from .protocol import NEVER, Reply
+from .messages import NEVER, Reply
 from .server_state import ServerState
 from .uplink_validator import UplinkValidator
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..base.checks import InputError
-from ..base.files import delete_partial_files, flush
+from ...base.checks import InputError
+from ...base.files import delete_partial_files, flush
+from ..protocol import ClientVersions, StateVersion
 from .checked_file import DamagedFile, read_checked, write_checked
-from .versions import ClientVersions, StateVersion
 
 _MERGED, _PENDING = "merged.safetensors", "pending.safetensors"
 _LOGGER = logging.getLogger(__name__)

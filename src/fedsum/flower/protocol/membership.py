@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..base.checks import InputError, integer
+from ...base.checks import InputError, integer
 from .server_state import ServerState
 
 WINDOW = 50

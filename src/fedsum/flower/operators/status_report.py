@@ -4,13 +4,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.checks import InputError
-from ..runs import CHECKPOINT, PREVIOUS_CHECKPOINT, Run
-from . import membership
-from .checked_file import DamagedFile
-from .operator_requests import pending_requests
-from .server_checkpoint import Header, read_server_state
-from .server_state import ServerState
+from ...base.checks import InputError
+from ...runs import CHECKPOINT, PREVIOUS_CHECKPOINT, Run
+from ..protocol import ServerState, membership
+from ..storage import DamagedFile, Header, read_server_state
+from .requests import pending_requests
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, State
-from ..engine import client_work, regularised
-from ..tasks import BaseTask
+from ...algorithms import Algorithm, Message, State
+from ...engine import client_work, regularised
+from ...tasks import BaseTask
+from .messages import NEVER, Order, Reply, version_id
 from .precision import narrowed, widened
 from .probes import stateful, telescopes, totals_are_gradients
-from .protocol import NEVER, Order, Reply, version_id
 from .versions import ClientVersions, StateVersion
 
 
 class VersionStore(Protocol):
-    """Where a client's versions are saved. `client_store.ClientStore` saves them on a disk."""
+    """Where a client's versions are saved. `storage.ClientStore` saves them on a disk."""
 
     def read(self) -> ClientVersions: ...
 

@@ -5,12 +5,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ..base.checks import InputError
-from ..base.files import flush
-from ..runs import CHECKPOINT, CONFIG, LOG, METRICS, STATUS, RunFolder
-from .checked_file import DamagedFile
-from .operator_requests import request_epoch
-from .server_checkpoint import CLIENTS, PARTICIPATION, read_checkpoint, read_header
+from ...base.checks import InputError
+from ...base.files import flush
+from ...runs import CHECKPOINT, CONFIG, LOG, METRICS, STATUS, RunFolder
+from ..storage import CLIENTS, PARTICIPATION, DamagedFile, read_checkpoint, read_header
+from .requests import request_epoch
 
 _OUTPUTS = (CONFIG, METRICS, PARTICIPATION, LOG, STATUS)
 _ATTEMPTS = 20

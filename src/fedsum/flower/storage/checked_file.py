@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..base.files import written_whole
+from ...base.files import written_whole
 
 _CHECKSUM = "sha256"
 

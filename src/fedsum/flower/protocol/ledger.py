@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round, State
-from ..base.checks import InputError, integer
-from ..participation import DelayMeter
-from ..training import Options
+from ...algorithms import Algorithm, Message, Round, State
+from ...base.checks import InputError, integer
+from ...participation import DelayMeter
+from ...training import Options
 from . import membership
 from .attempt import Attempt, version_refusal
 from .contributions import Contribution, Contributions
 from .merge_rules import MergeRules
+from .messages import NEVER, Order, Reply, StepId, Terms, content_id
 from .norm_bound import MEASURED, largest_norm
 from .precision import narrowed, widened
 from .probes import example_uplink, has_farewell, needs_start, stateful, totals_are_gradients
-from .protocol import NEVER, Order, Reply, StepId, Terms, content_id
 from .server_state import Merged, ServerState
 from .uplink_validator import UplinkValidator
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, from_numpy, int64, stack, tensor, zeros
 
-from ..algorithms import Message, State, Traffic
-from ..participation import DelayMeter
+from ...algorithms import Message, State, Traffic
+from ...participation import DelayMeter
 
 
 class Merged(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..algorithms import Algorithm, Message, Round
+from ...algorithms import Algorithm, Message, Round
 
 
 def stateful(algorithm: Algorithm) -> bool:
