@@ -50,7 +50,7 @@ def make_task(path):
         torch.nn.functional.cross_entropy,
         fedsum.tasks.by_client(frame.drop(held_out.index), client="hospital", target="y", features=features),
         test,
-        weights="samples",  # the AUC below is one of all patients, so that every patient counts the same
+        weights="samples",  # every patient counts the same, as in the AUC of all test patients below
         metrics={"auc": fedsum.Metric(auc, better="higher")},
     )
 

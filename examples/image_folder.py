@@ -3,7 +3,7 @@
     python examples/image_folder.py [FOLDER]
 
 The layout is FOLDER/images/CLIENT/LABEL/*.png. The script writes such a folder from scikit-learn's digits, trains a
-small CNN, and says how well each client is served. With your own images, skip `write_images`.
+small CNN, and prints the loss and accuracy of each client. With your own images, skip `write_images`.
 """
 
 import sys

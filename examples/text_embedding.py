@@ -2,8 +2,8 @@
 
     python examples/text_embedding.py
 
-Each client writes about its own topics. The model sums word embeddings and decides whether a sentence is praise. The
-script makes the sentences; with your own, replace `sentences`.
+Each client writes about its own topics. The model averages word embeddings and decides whether a sentence is praise.
+The script makes the sentences; with your own, replace `sentences`.
 """
 
 import numpy as np

@@ -155,7 +155,7 @@ ENTRIES = (
         "starts = [24 * (k // 40) + k % 40 / 3 for k in range(360)]  # hours; one interval per client and day\n"
         "ends = [start + 5.5 for start in starts]\n"
         "schedule = fedsum.Availability.from_intervals(clients, starts, ends, n=40, round_length=1, repeat=True)",
-        "In each round, all clients that are available for the whole round. The example has rounds of one hour, and "
+        "All clients that are available for the whole round are active. The example has rounds of one hour, and "
         "each client is available for five and a half hours per day.",
         "Your log says from when to when a device was available ([intervals]"
         "(participation.md#availability-intervals)).",
@@ -177,7 +177,7 @@ ENTRIES = (
         "Explicit",
         "sets = [{t % 40, 7 * t % 40, t * t % 40} for t in range(200)]\n"
         "schedule = fedsum.Explicit(40, sets, repeat=True)",
-        "A sequence of sets of client ids, one set per round.",
+        "You give the sets of client ids, one set per round.",
         "A pattern of your own, for example in a test.",
         "Those of your sets. If a client is in no set, tau_t grows without bound.",
     ),

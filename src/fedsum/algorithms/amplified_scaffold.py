@@ -31,7 +31,7 @@ class AmplifiedSCAFFOLD(Algorithm):
     vectors down, two up. With P = 1 it is SCAFFOLD.
 
     Args:
-      period: P, rounds per window, long enough for all clients: groups * dwell for the schedule `Periodic`.
+      period: P, rounds per window. Every client should have a turn in it: groups * dwell for the schedule `Periodic`.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

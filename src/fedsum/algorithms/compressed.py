@@ -29,10 +29,10 @@ class Compressed(Wrapper):
     server adds the same delta_i, so its sum of all changes is the sum of all h_i with any compressor. All else is the
     algorithm's. With `Identity()` it is the algorithm itself.
 
-    For FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M. `Compressed(SCAFFOLD(), C, alpha=...)` is SCALLION,
-    `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et al., 2024). The client's part of both was written without
-    the paper's text at hand. A compressed vector counts as one vector in `communication`, and with its own size in
-    `bytes`.
+    It takes FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M. `Compressed(SCAFFOLD(), C, alpha=...)` is
+    SCALLION, `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et al., 2024). The client's part of both was
+    written without the paper's text at hand. A compressed vector counts as one vector in `communication`, and with its
+    own size in `bytes`.
 
     Args:
       algorithm: the algorithm whose uplink is compressed.

@@ -25,9 +25,10 @@ class FedSUM(Algorithm):
     An empty round (no active clients) moves x along y. Messages per active client: two vectors down, one up.
 
     Args:
-      divide_by_seen: divide by M, the number of clients that were active so far, instead of N, also in the local steps.
-        While many clients were never active, y is a sum over few clients, and y/N a short step. With this option the
-        step has full length from the first round on. Once every client was active, it is the paper's algorithm.
+      divide_by_seen: divide by M, the number of clients that were active so far, instead of N, also in the local steps
+        (there M is that of the previous round, at least 1). While many clients were never active, y is a sum over few
+        clients, and y/N a short step. With this option the step has full length from the first round on. Once every
+        client was active, it is the paper's algorithm.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

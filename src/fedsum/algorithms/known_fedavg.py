@@ -11,7 +11,7 @@ from .base import Algorithm, LocalPlan, Message, Round, State
 
 @dataclass(frozen=True)
 class KnownFedAvg(Algorithm):
-    """FedAvg with known participation probabilities (in the comparison of Xiang et al., 2024), which FedAU estimates.
+    """FedAvg whose updates are divided by known participation probabilities (a baseline of Xiang et al., 2024).
 
     An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
     the mean of its K gradients. The server's step:
@@ -21,9 +21,9 @@ class KnownFedAvg(Algorithm):
     S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate. p_i: the probability
     that client i is active in a round.
 
-    In expectation, the step is along the mean of all clients' G_i. Uplinks may be summed before they reach the server
-    if all clients have the same p. An empty round (no active clients) changes nothing. Messages per active client: one
-    vector down, one up.
+    In expectation, the step is along the mean of all clients' G_i. FedAU estimates the probabilities instead. Uplinks
+    may be summed before they reach the server if all clients have the same p. An empty round (no active clients)
+    changes nothing. Messages per active client: one vector down, one up.
 
     Args:
       p: the probability of every client, or a list with one probability per client in the order of their ids. For the

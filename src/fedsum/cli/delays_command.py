@@ -49,7 +49,9 @@ def delays(
     floor: Annotated[float | None, typer.Option(help="biased: smallest probability (0.05).")] = None,
     groups: Annotated[int | None, typer.Option(help="periodic: groups of clients (5).")] = None,
     dwell: Annotated[int | None, typer.Option(help="periodic: rounds per turn of a group (10).")] = None,
-    separation: Annotated[int | None, typer.Option(help="spaced: fewest rounds to a client's next round (4).")] = None,
+    separation: Annotated[
+        int | None, typer.Option(help="spaced: fewest rounds from one active round of a client to its next (4).")
+    ] = None,
     peak: Annotated[float | None, typer.Option(help="diurnal: highest probability (0.35).")] = None,
     trough: Annotated[float | None, typer.Option(help="diurnal: lowest probability (0.05).")] = None,
     period: Annotated[float | None, typer.Option(help="diurnal: rounds per day (48).")] = None,
@@ -63,7 +65,8 @@ def delays(
         int | None, typer.Option(help="asynchronous: clients that train at the same time (all).")
     ] = None,
     jitter: Annotated[
-        float | None, typer.Option(help="asynchronous: log-standard deviation of a random factor on times (0).")
+        float | None,
+        typer.Option(help="asynchronous: standard deviation of the logarithm of a random factor on times (0)."),
     ] = None,
     order: Annotated[
         str | None,
@@ -90,7 +93,10 @@ def delays(
     sigma: Annotated[float, typer.Option(help="Gradient noise, for Theorem 1's rates.")] = 0.0,
     delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for Theorem 1's rates.")] = 1.0,
     fit_generator: Annotated[
-        bool, typer.Option("--fit", help="Fit Markov and Diurnal generators, to simulate more rounds than recorded.")
+        bool,
+        typer.Option(
+            "--fit", help="Fit the schedules Markov and Diurnal to a log, to simulate more rounds than recorded."
+        ),
     ] = False,
     picture: Annotated[Path, typer.Option("--out", help="Image file to write.")] = Path("fedsum-delays.png"),
     as_json: Json = False,

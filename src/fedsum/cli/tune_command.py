@@ -47,7 +47,7 @@ def tune(
     keep: Keep = False,
     as_json: Json = False,
 ) -> None:
-    """Search the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
+    """Search for the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
 
     Rates are the file's eta_l times powers of two. All of them are trained for a third of the rounds, and the best
     third is trained to the end. \\[sweep] may list algorithms and seeds. Select by a metric of validation data: a

@@ -58,7 +58,7 @@ def fedsum_b_rates(
     tau_max: float,
     tau_avg: float,
 ) -> Rates:
-    """Learning rates of FedSUM-B's own theorem (thm-fedsum-a:convergence), which fixes only their product.
+    """Learning rates of FedSUM-B's own theorem (Theorem C.1 of the paper), which fixes only their product.
 
     eta_g eta_l = min{ sqrt(N Delta_f) / sqrt(max{1, tau_avg} K T L sigma^2), 1/(10 K tau_max L) }, which is the
     product of Theorem 1's rates. FedSUM-B takes no local steps, so its iterates depend on the product alone. `bound`
