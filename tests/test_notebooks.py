@@ -52,7 +52,7 @@ def test_own_metrics_are_drawn():
         torch.nn.Linear(2, 2), torch.nn.functional.cross_entropy, pairs, pairs[0], metrics={"m": metric}
     )
     history = simulate(task, FedAvg(), Uniform(3, 1), **OPTIONS)
-    assert [ax.get_ylabel() for ax in history.plot().axes] == ["train loss", "test accuracy", "test_m"]
+    assert [ax.get_ylabel() for ax in history.plot().axes] == ["train loss", "test accuracy", "test m"]
     assert "test_m" in repr(history)
 
 
