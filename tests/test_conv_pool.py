@@ -486,7 +486,7 @@ class OnCpu(Task):
 def test_an_evaluation_reads_images_converted_once_where_they_fit(room, as_on_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, room))
     monkeypatch.setattr(
-        "fedsum.tasks.task._EVALUATION_BYTES", {"cpu": 4 * (networks._ACTIVATIONS * 64 * 4)}
+        "fedsum.tasks.samples._EVALUATION_BYTES", {"cpu": 4 * (networks._ACTIVATIONS * 64 * 4)}
     )  # four samples per chunk
     made, of_set = [], conv_pool.PaddedImages.of_set
     monkeypatch.setattr(conv_pool.PaddedImages, "of_set", lambda x, fill: made.append(len(x)) or of_set(x, fill))

@@ -69,7 +69,7 @@ def auc(outputs, targets):
 
 
 def test_a_metric_is_called_once_on_all_outputs(monkeypatch):
-    monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 3)  # three samples at a time
+    monkeypatch.setitem(fedsum.tasks.samples._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 3)  # three samples at a time
     seen = []
 
     def count(outputs, targets):

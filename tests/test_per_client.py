@@ -54,7 +54,7 @@ def unmapped(outputs, targets):
 @pytest.mark.parametrize("loss", [F.cross_entropy, WEIGHTED, unmapped], ids=["plain", "class weights", "not mapped"])
 @pytest.mark.parametrize("with_test_set", [True, False])
 def test_held_out_data_of_each_client_against_a_loop(loss, with_test_set, monkeypatch):
-    monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 1000)
+    monkeypatch.setitem(fedsum.tasks.samples._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 1000)
     held_out = data(seed=5)
     task = Task(linear, loss, data(), common_test() if with_test_set else None, client_test_data=held_out)
     x = task.init(3) * 3
@@ -73,7 +73,7 @@ def test_held_out_data_of_each_client_against_a_loop(loss, with_test_set, monkey
 def test_chunks_do_not_change_the_scores(monkeypatch):
     task = Task(linear, F.cross_entropy, data(), client_test_data=data(seed=5))
     whole = task.evaluate_clients(task.init(0))[1]
-    monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 7)  # seven samples at a time
+    monkeypatch.setitem(fedsum.tasks.samples._EVALUATION_BYTES, "cpu", 16 * 4 * 4 * 7)  # seven samples at a time
     pieces = task.evaluate_clients(task.init(0))[1]
     assert all(np.abs(whole[name] - pieces[name]).max() < 1e-6 for name in whole)
 

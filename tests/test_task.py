@@ -85,7 +85,7 @@ def test_evaluation_is_the_true_mean_over_all_samples(monkeypatch):
     loss = nn.functional.cross_entropy(outputs, task.targets)
     test_outputs = module(task.test_data[0].double())
     for chunk in (10**9, 7 * 36 * 8 * 16):  # all at once, and seven at a time
-        monkeypatch.setitem(fedsum.tasks.task._EVALUATION_BYTES, "cpu", chunk)
+        monkeypatch.setitem(fedsum.tasks.samples._EVALUATION_BYTES, "cpu", chunk)
         found = task.evaluate(x)
         assert found["train_loss"] == pytest.approx(loss.item(), rel=1e-12)
         assert found["test_accuracy"] == (test_outputs.argmax(1) == task.test_data[1]).double().mean()

@@ -2,34 +2,29 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ..base.checks import InputError
-from ..base.keyed import Purpose, rng, torch_seed
+from ..base.keyed import Purpose, torch_seed
 from ..base.metrics import Better
-from .client_data import ClientData, check_test_data, held_out
-from .client_data import client_data as as_client_data
-from .evaluation import ClientScores, evaluate, label_shares, score_clients
-from .memory_layout import channels_last, supports_channels_last
+from .client_data import ClientData
+from .evaluation import ClientScores, evaluate, score_clients
+from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
 from .modules import evaluation_copy, may_draw, under_seed, within
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .normalization import refuse_batch_statistics
+from .samples import Samples
 from .scoring import output_threshold
 from .transforms import Augment
 from .weights import objective_scale
 
-_EVALUATION_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
-_ACTIVATIONS = 16
-"""activations that torch holds at a time, in sizes of the input: a rough number that fills the device"""
 _TRAINING_STEPS = ("gradient", "gradients", "samples", "_loss", "_parameters", "_prepared")
 """methods that an engine with its own kernels does not call"""
 _LOSS_STEPS = ("gradient", "gradients", "_loss", "_parameters")
@@ -38,7 +33,7 @@ _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_pr
 """the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
 
-class Task:
+class Task(Samples):
     """A torch module trained on clients' data.
 
     Args:
@@ -83,15 +78,9 @@ class Task:
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        data = as_client_data("client_data", client_data)
-        check_test_data(test_data)
-        self.client_names, self.client_test = data.names, held_out(data, client_test_data)
-        if test_data is None and self.client_test is not None:
-            test_data = (self.client_test.inputs, self.client_test.targets)
-        self.loss, self.prepare, self.augment, self.gradient_norm = loss, prepare, augment, gradient_norm
-        self.inputs, self.targets, self.partition = data.inputs, data.targets, data.partition
-        self.test_data, self.metrics = test_data, check_metrics(metrics, test_data is not None)
-        self.device, self.dtype, self.compute_dtype = torch.device("cpu"), torch.float32, torch.float32
+        super().__init__(client_data, test_data, client_test_data, prepare, augment)
+        self.loss, self.gradient_norm, self.compute_dtype = loss, gradient_norm, self.dtype
+        self.metrics = check_metrics(metrics, self.test_data is not None)
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
         self._training = copy.deepcopy(self._training).train()
@@ -105,15 +94,11 @@ class Task:
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = may_draw(self._training)
         self.source = source
-        self._use_channels_last = False  # for the trial itself
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         refuse_batch_statistics(self._training, self._first_inputs)
-        self.threshold = output_threshold(self._evaluation, self._first_inputs, self.targets, loss, bool(test_data))
-
-    @property
-    def client_sizes(self) -> NDArray[np.int64]:
-        """The number of training samples of each client, [N]."""
-        return np.array([len(part) for part in self.partition.parts])
+        self.threshold = output_threshold(
+            self._evaluation, self._first_inputs, self.targets, loss, bool(self.test_data)
+        )
 
     @property
     def better(self) -> dict[str, Better]:
@@ -121,25 +106,13 @@ class Task:
         return {f"{on}_{name}": metric.better for name, metric in self.metrics.items() for on in metric.on}
 
     @property
-    def n(self) -> int:
-        return self.partition.n
-
-    @property
     def d(self) -> int:
         """Number of trained parameters."""
         return sum(self._lengths)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        moved = copy.copy(self)
-        moved.device, moved.dtype, moved.compute_dtype = device, dtype, dtype
-        moved.inputs, moved.targets = self.inputs.to(device), self.targets.to(device)
-        if self.client_test is not None:
-            inputs, targets = self.client_test.inputs.to(device), self.client_test.targets.to(device)
-            moved.client_test = replace(self.client_test, inputs=inputs, targets=targets)
-        if self.test_data:
-            pooled = self.client_test is not None and self.test_data[0] is self.client_test.inputs
-            test_data = (inputs, targets) if pooled else (self.test_data[0].to(device), self.test_data[1].to(device))
-            moved.test_data = test_data
+        moved = super().to(device, dtype)
+        moved.compute_dtype = dtype
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._evaluation = evaluation_copy(moved._training)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
@@ -162,28 +135,6 @@ class Task:
             module = under_seed(torch_seed(seed, Purpose.WEIGHTS), self._make)
         trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
         return torch.cat(trained).to(self.device, self.dtype)
-
-    def batches(self, seed: int, t: int, client: int, K: int, batch_size: int) -> Tensor:
-        """Sample indices [K, B]: a shuffle of the client's samples, followed by another when it is exhausted.
-
-        With augmentation [K, B, 4]: the index, and the codes of crop and flip.
-        """
-        draw = rng(seed, Purpose.BATCHES, t, client)
-        part, wanted = self.partition.parts[client], K * batch_size
-        shuffles = np.tile(part, (-(-wanted // len(part)), 1))
-        samples = draw.permuted(shuffles, axis=1).reshape(-1)[:wanted].reshape(K, batch_size)
-        if self.augment is None:
-            return torch.from_numpy(samples)
-        codes = self.augment.draw(draw, (K, batch_size))
-        return torch.from_numpy(np.concatenate([samples[..., None], codes], axis=-1))
-
-    def samples(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs and targets of a batch, or of many batches stacked along further dimensions."""
-        indices = batch if self.augment is None else batch[..., 0]
-        inputs = self.inputs[indices]
-        if self.augment is not None:
-            inputs = self.augment.apply(inputs, batch[..., 1:])
-        return self._prepared(inputs), self.targets[indices]
 
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
@@ -212,13 +163,6 @@ class Task:
             return self.evaluate(x), score_clients(self, x, outputs)
         row, clients = evaluate(self, x, outputs, per_client=True)
         return row | self._gradient_norm_sq(x), clients
-
-    @cached_property
-    def label_shares(self) -> NDArray[np.float64]:
-        """The share of each label in each client's training data, [N, labels], among the labels of the test set."""
-        if not self.test_data:
-            raise InputError("test_data", None, "a test set, to weight by the clients' labels")
-        return label_shares(self.targets, self.test_data[1], self.partition)
 
     def model(self, x: Tensor) -> nn.Module:
         """A copy of the module with the weights x, in evaluation mode."""
@@ -306,29 +250,6 @@ class Task:
     def _reduced(self) -> bool:
         """Whether the network computes with fewer bits than x has."""
         return self.compute_dtype != self.dtype
-
-    def prepared(self, inputs: Tensor) -> Tensor:
-        """Inputs as the module takes them."""
-        return self._prepared(inputs)
-
-    def _prepared(self, inputs: Tensor) -> Tensor:
-        if self.prepare is not None:
-            inputs = self.prepare(inputs, self.dtype)
-        elif inputs.is_floating_point():
-            inputs = inputs.to(self.dtype)
-        on_cpu = self.device.type == "cpu" and inputs.dim() == 4  # stacked cohorts have one dimension more
-        return channels_last(inputs) if on_cpu and self._use_channels_last else inputs
-
-    def _first_inputs(self) -> Tensor:
-        return self._prepared(self.inputs[:2])
-
-    def _chunks(self, samples: int, activations: int = _ACTIVATIONS) -> Iterator[slice]:
-        return self._slices(samples, activations * self.inputs[0].numel() * self.dtype.itemsize)
-
-    def _slices(self, samples: int, bytes_per_sample: int) -> Iterator[slice]:
-        size = max(1, _EVALUATION_BYTES.get(self.device.type, 2**30) // bytes_per_sample)
-        for start in range(0, samples, size):
-            yield slice(start, start + size)
 
     def _outputs(self, x: Tensor, inputs: Tensor) -> Any:
         return functional_call(self._evaluation, self._parameters(x), (inputs,))
