@@ -1,18 +1,23 @@
 """CPU time of one local step on one core: plain PyTorch, torch's layers in fedsum, and fedsum's own layers.
 
-python benchmarks/cpu_step.py [--workloads mnist cifar10 pfl-cifar10] [--repeats 40] [--operations] [--out results.json]
+python benchmarks/cpu_step.py [--workloads mnist cifar10 pfl-cifar10 minilm] [--repeats 40] [--operations]
+                              [--out results.json]
 
-The workloads are those of peers.py. The three alternate. A time is the smallest of all repeats, in CPU time of this
-process, so that it hardly depends on other load of the machine. `--operations` lists the time of every operation of
-a step of fedsum's own layers. The allocator has the same settings as in fedsum's workers and in peers.py.
+The workloads are those of peers.py, and minilm: a BERT of MiniLM's size (22.7 million parameters) with random weights
+and batches of 4 sentences of 32 tokens; it needs transformers. The three ways of training alternate. A time is the
+smallest of all repeats, in CPU time of this process, so that it hardly depends on other load of the machine.
+`--operations` lists the time of every operation of a step of fedsum's own layers. The allocator has the same settings
+as in fedsum's workers and in peers.py.
 """
 
 import argparse
+import copy
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from rivals import ALLOCATOR
@@ -33,19 +38,51 @@ from fedsum.engine.local_model import LocalModel
 from fedsum.engine.loop import mean_gradient
 from fedsum.tasks import Task
 
+MINILM, VOCABULARY = "minilm", 30_522
 
-def ways(name):
-    """The K steps of a client in each of the three ways, and one step of fedsum's layers."""
-    recipe = RECIPES[name]
+
+class Work(NamedTuple):
+    """A client's local work."""
+
+    title: str
+    network: nn.Module
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    steps: int
+    batch: int
+    lr: float
+
+
+def work(name):
     draw = torch.Generator().manual_seed(0)
+    if name == MINILM:
+        tokens = torch.randint(1, VOCABULARY, (100, 32), generator=draw)
+        return Work("BERT of MiniLM's size", minilm(), tokens, torch.randint(2, (100,), generator=draw), 3, 4, 1e-3)
+    recipe = RECIPES[name]
     inputs = torch.randn(recipe.size, *recipe.shape, generator=draw)
     targets = torch.randint(10, (recipe.size,), generator=draw)
-    task = Task(build(name), nn.functional.cross_entropy, [(inputs, targets)])
-    plan, batches = fedsum.LocalPlan(task.init(0), recipe.lr), task.batches(0, 0, 0, recipe.steps, recipe.batch)
-    net, local = build(name), LocalModel.of(task)
+    return Work(recipe.title, build(name), inputs, targets, recipe.steps, recipe.batch, recipe.lr)
+
+
+def minilm():
+    import transformers
+
+    from fedsum.tasks.transformer import SentenceClassifier
+
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    config = transformers.BertConfig(vocab_size=VOCABULARY, **sizes)
+    transformer = transformers.AutoModel.from_config(config, attn_implementation="eager")
+    return SentenceClassifier(transformer, config.hidden_size, 2, config.hidden_dropout_prob)
+
+
+def ways(work):
+    """The K steps of a client in each of the three ways, and one step of fedsum's layers."""
+    task = Task(work.network, nn.functional.cross_entropy, [(work.inputs, work.targets)])
+    plan, batches = fedsum.LocalPlan(task.init(0), work.lr), task.batches(0, 0, 0, work.steps, work.batch)
+    net, inputs, targets, local = copy.deepcopy(work.network), work.inputs, work.targets, LocalModel.of(task)
 
     def plain():
-        optimiser = torch.optim.SGD(net.parameters(), lr=recipe.lr)
+        optimiser = torch.optim.SGD(net.parameters(), lr=work.lr)
         for batch in batches:
             optimiser.zero_grad()
             nn.functional.cross_entropy(net(inputs[batch]), targets[batch]).backward()
@@ -96,7 +133,7 @@ def operations(step, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", nargs="+", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--workloads", nargs="+", default=[*RECIPES, MINILM], choices=[*RECIPES, MINILM])
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--operations", action="store_true")
     parser.add_argument("--out", help="write the numbers here as JSON")
@@ -104,13 +141,12 @@ def main():
     torch.set_num_threads(1)
     console, results = Console(width=110), []
     for name in arguments.workloads:
-        functions, step = ways(name)
-        results.append(
-            {"workload": RECIPES[name].title, **alternating(functions, arguments.repeats, RECIPES[name].steps)}
-        )
+        chosen = work(name)
+        functions, step = ways(chosen)
+        results.append({"workload": chosen.title, **alternating(functions, arguments.repeats, chosen.steps)})
         if arguments.operations:
             rows = operations(step, arguments.repeats)
-            console.print(f"{RECIPES[name].title}: {sum(row[2] for row in rows):.2f} ms in {len(rows)} operations")
+            console.print(f"{chosen.title}: {sum(row[2] for row in rows):.2f} ms in {len(rows)} operations")
             for operation, shapes, milliseconds in rows:
                 if milliseconds > 0.03:
                     console.print(f"  {milliseconds:6.3f}  {operation:45} {shapes}", highlight=False)

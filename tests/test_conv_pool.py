@@ -652,6 +652,10 @@ def test_gradients_and_evaluations_of_ones_own_are_used(as_on_cuda):
         def gradients(self, x, clients, batch):
             return x
 
+    class Samples(Task):
+        def samples(self, batch):
+            return super().samples(batch.flip(-1))
+
     class Evaluation(Task):
         def evaluate(self, x):
             return {"train_loss": 1.0}
@@ -664,7 +668,8 @@ def test_gradients_and_evaluations_of_ones_own_are_used(as_on_cuda):
             self.task, self.gradients, self.evaluate = task, task.gradients, task.evaluate
 
     data = [(torch.randn(6, 1, 8, 8), torch.randint(10, (6,)))]
-    for kind, ours in {Task: "both", Gradients: "evaluation", Evaluation: "steps", Both: "neither"}.items():
+    kinds = {Task: "both", Gradients: "evaluation", Samples: "evaluation", Evaluation: "steps", Both: "neither"}
+    for kind, ours in kinds.items():
         task = kind(lambda: nn.Sequential(*block(1, 4), *head(64)), F.cross_entropy, data)
         assert (networks.steps(task) is not None) == (ours in ("both", "steps"))
         assert (networks.evaluation(task) != task.evaluate) == (ours in ("both", "evaluation"))

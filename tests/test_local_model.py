@@ -284,6 +284,57 @@ def test_tasks_with_their_own_gradient_have_no_local_model():
     assert torch.equal(G[0], torch.ones(task.d))
 
 
+class Words(nn.Module):
+    """An embedding that is read in two places, with padding, and one that is also the last layer's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(30, 6, padding_idx=0), nn.Embedding(4, 6)
+        self.last = nn.Linear(6, 4, bias=False)
+        self.last.weight = self.places.weight
+
+    def forward(self, tokens):
+        rows = self.words(tokens) + self.words(tokens.flip(1)) ** 2
+        return self.last((rows + self.places(torch.arange(3))).mean(1))
+
+
+def tokens_task(kind=Task):
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randint(30, (20, 3), generator=draw), torch.randint(4, (20,), generator=draw)) for _ in range(3)]
+    return kind(Words, F.cross_entropy, data).to(CPU, torch.float64)
+
+
+def test_the_gradient_of_an_embedding_is_torchs():
+    g, expected = both_gradients(tokens_task())
+    torch.testing.assert_close(g, expected, rtol=1e-12, atol=1e-13)
+    assert type(cpu_layers.with_fast_layers(nn.Embedding(3, 2))).__name__ == "_Embedding"
+    for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}):
+        assert type(cpu_layers.with_fast_layers(nn.Embedding(3, 2, **options))) is nn.Embedding
+
+
+def test_the_gradient_of_an_embedding_adds_to_the_rows_that_are_read():
+    """A second gradient is added in place, and rows that no sample reads stay 0."""
+    local = LocalModel.of(tokens_task())
+    total = local._total
+    local.gradient(local._x.clone(), CLIENT, torch.tensor([0]))
+    once = total.clone()
+    local._add_gradient(CLIENT, torch.tensor([0]))
+    torch.testing.assert_close(total, 2 * once, rtol=1e-12, atol=0)
+    assert local._parameters[0].grad.data_ptr() == total.data_ptr()
+    assert 0 < (once[: 30 * 6].view(30, 6).abs().sum(1) > 0).sum() <= 3
+
+
+def test_a_task_with_its_own_samples_is_trained_on_them():
+    class Shifted(Task):
+        def samples(self, batch):
+            tokens, targets = super().samples(batch)
+            return (tokens + 1) % 30, targets
+
+    g, expected = both_gradients(tokens_task(Shifted))
+    torch.testing.assert_close(g, expected, rtol=1e-12, atol=1e-13)
+    assert not torch.allclose(g, both_gradients(tokens_task())[0])
+
+
 def test_sizes_that_are_not_images():
     """Convolutions of one image without a batch, and products of no rows, are left to torch."""
     module = cpu_layers.with_fast_layers(nn.Sequential(conv(3, 4), nn.Linear(8, 2)))

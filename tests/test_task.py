@@ -306,7 +306,7 @@ def pair_task(kind=Task):
     return kind(nn.Linear(2, 2), nn.functional.cross_entropy, [PAIR])
 
 
-@pytest.mark.parametrize("step", ["gradient", "gradients", "samples", "_loss"])
+@pytest.mark.parametrize("step", ["gradient", "gradients", "_loss"])
 def test_a_subclass_with_a_training_step_of_its_own_is_trained_by_it(step):
     network = network_of(pair_task(overriding(step)))
     assert network.training is None
@@ -320,7 +320,15 @@ def test_a_subclass_with_an_evaluation_of_its_own_is_evaluated_by_it(step):
     assert network.evaluation is None
 
 
-@pytest.mark.parametrize("steps", [["_prepared"], ["_parameters"], ["samples", "evaluate"]])
+@pytest.mark.parametrize("step", ["samples", "_prepared"])
+def test_engines_know_that_a_subclass_makes_its_own_samples(step):
+    network = network_of(pair_task(overriding(step)))
+    assert network.training is not None
+    assert network.own_samples
+    assert not network_of(pair_task()).own_samples
+
+
+@pytest.mark.parametrize("steps", [["_parameters"], ["gradient", "evaluate"]])
 def test_a_subclass_with_steps_of_its_own_for_both_is_no_network(steps):
     assert network_of(pair_task(overriding(*steps))) is None
 
@@ -333,7 +341,7 @@ def test_overriding_other_methods_keeps_the_network():
 
 def test_a_step_replaced_in_one_task_counts_as_overridden():
     task = pair_task()
-    task.samples = lambda batch: Task.samples(task, batch)
+    task.gradient = lambda *arguments: Task.gradient(task, *arguments)
     assert network_of(task).training is None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from . import cpu_functions
 from .cpu_functions import is_channels_last
@@ -59,6 +60,13 @@ class _Flatten(nn.Flatten):
         if not is_channels_last(images):
             return super().forward(images)
         return cpu_functions.Flatten.apply(images)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Embedding(nn.Embedding):
+    """Its gradient is added to the rows that a batch reads. torch adds a matrix of the size of all rows."""
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return F.embedding(indices, self.weight, self.padding_idx, sparse=True)
 
 
 class _Dropout(nn.Dropout):
@@ -118,7 +126,7 @@ class _Blocks(nn.Sequential):
 
 def with_fast_layers(module: nn.Module) -> nn.Module:
     """The module itself, with its layers replaced."""
-    _replace(module, (_Linear, _Conv2d, _MaxPool2x2, _Flatten, _Dropout))
+    _replace(module, (_Linear, _Conv2d, _MaxPool2x2, _Flatten, _Embedding, _Dropout))
     for layer in module.modules():
         if type(layer) is nn.Sequential:
             layer.__class__ = _Blocks
@@ -150,6 +158,8 @@ def _fast_class(layer: nn.Module) -> type[nn.Module] | None:
         return _MaxPool2x2
     if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
         return _Flatten
+    if type(layer) is nn.Embedding and layer.max_norm is None and not layer.scale_grad_by_freq:
+        return _Embedding
     if type(layer) is nn.Dropout and supports_mask(layer.p) and not layer.inplace:
         return _Dropout
     return None

@@ -23,7 +23,9 @@ class Network:
     """
 
     training: nn.Module | None
-    """the module in training mode; None if the task overrides a step of training"""
+    """the module in training mode; None if the task overrides how gradients follow from the module"""
+    own_samples: bool
+    """whether the task overrides how samples follow from a batch; engines must then take them from `samples`"""
     evaluation: nn.Module | None
     """the module in evaluation mode; None if the task overrides a step of evaluation"""
     names: tuple[str, ...]

@@ -25,10 +25,10 @@ from .scoring import output_threshold
 from .transforms import Augment
 from .weights import objective_scale
 
-_TRAINING_STEPS = ("gradient", "gradients", "samples", "_loss", "_parameters", "_prepared")
-"""methods that an engine with its own kernels does not call"""
 _LOSS_STEPS = ("gradient", "gradients", "_loss", "_parameters")
 """methods that an engine does not call if it lays out the parameters by itself"""
+_SAMPLE_STEPS = ("samples", "_prepared")
+"""methods that an engine does not call if it makes samples by itself"""
 _EVALUATION_STEPS = ("evaluate", "_all_outputs", "_outputs", "_parameters", "_prepared")
 """the same for evaluation; `evaluate` is called with an argument that a subclass may not take"""
 
@@ -173,16 +173,16 @@ class Task(Samples):
     def as_network(self) -> Network | None:
         """This task as a record that an engine may compute by itself.
 
-        A subclass that overrides a step of training or of evaluation gives no module for it. One that overrides steps
-        of both gives None.
+        A subclass that overrides how gradients follow from the module, or a step of evaluation, gives no module for it.
+        One that overrides both gives None.
         """
-        plain = not self._overrides(_TRAINING_STEPS) and not self._reduced
-        training = self._training if plain else None
+        training = None if self._overrides(_LOSS_STEPS) or self._reduced else self._training
         evaluation = None if self._overrides(_EVALUATION_STEPS) else self._evaluation
         if training is None and evaluation is None:
             return None
         return Network(
             training=training,
+            own_samples=self._overrides(_SAMPLE_STEPS),
             evaluation=evaluation,
             names=tuple(self._names),
             shapes=tuple(self._shapes),

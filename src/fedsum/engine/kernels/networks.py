@@ -57,7 +57,7 @@ def steps(task: BaseTask) -> Steps | None:
     extra = task if isinstance(task, Regularised) else None
     plain = task if extra is None else extra.task
     network = network_of(plain)
-    if network is None or network.training is None:
+    if network is None or network.training is None or network.own_samples:
         return None
     if not kernels_allowed(network.device, network.dtype) or not _trains_plainly(network):
         return None
