@@ -27,7 +27,8 @@ def print_means(runs: Mapping[str, Run]) -> None:
     varying = [name for name in ("task", "schedule", "algorithm", "setting") if len({row[name] for row in rows}) > 1]
     printed = Printed(title="means over seeds", caption=f"mean over {FINAL_WINDOW}, ± standard deviation over seeds")
     for head in varying or ["algorithm"]:
-        printed.add_column(head)
+        # "local_steps=2" cut to "local_steps…" would look like "local_steps=10".
+        printed.add_column(head, overflow="fold")
     for head in ("seeds", *(LABELS.get(name, name) for name in metrics)):
         printed.add_column(head, justify="right")
     # Bold is invisible in a file or a pipe.

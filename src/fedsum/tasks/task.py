@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng, torch_seed
 from ..base.metrics import Better
-from .client_data import ClientData, check_test_data, held_out
+from .client_data import ClientData, OwnData, check_test_data, held_out
 from .client_data import client_data as as_client_data
 from .evaluation import ClientScores, evaluate, label_shares, score_clients
 from .memory_layout import channels_last, supports_channels_last
@@ -83,6 +83,9 @@ class Task:
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(client_data, OwnData) and isinstance(weights, str):
+            accepted = "numbers that sum to 1, one per client: the others' numbers of samples are unknown here"
+            raise InputError("weights", weights, accepted)
         data = as_client_data("client_data", client_data)
         check_test_data(test_data)
         self.client_names, self.client_test = data.names, held_out(data, client_test_data)
