@@ -1,6 +1,7 @@
 """The command line, for people and for scripts."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -285,6 +286,8 @@ algorithm = ["FedSUM", "FedAvg"]
     code, out, _ = fedsum("show", "runs/sweep")
     assert (code, "means over seeds" in out, "*: the best algorithm" in " ".join(out.split())) == (0, True, True)
     assert "bold" not in out
+    losses = re.findall(r"([\d.]+) ± [\d.e-]+ │ +(?:\* )?[\d.]+ ± ", out)
+    assert (len(losses), {len(loss.replace(".", "").lstrip("0")) for loss in losses}) == (2, {3})
     starred = [line for line in out.split("means over seeds")[1].splitlines() if line.startswith("│") and "* " in line]
     assert len(starred) in (1, 2)
     fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table as Printed
 
-from ..base.metrics import FINAL_WINDOW, LABELS, better
+from ..base.metrics import FINAL_WINDOW, LABELS, better, is_percent
 from ..runs import Run, directions
 from .console import format_metric, out
 from .progress import SHOWN_METRICS
@@ -51,7 +51,11 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     mean, deviation = row[f"{name}_last"], row[f"{name}_last_std"]
     if mean != mean:
         return "-"
-    return format_metric(name, mean) + ("" if deviation != deviation else f" ± {format_metric(name, deviation)}")
+    if deviation != deviation:
+        return format_metric(name, mean)
+    # Two digits would hide differences that are larger than the deviations.
+    shown = f"{mean:.3g}" if name in LABELS and not is_percent(name) else format_metric(name, mean)
+    return f"{shown} ± {format_metric(name, deviation)}"
 
 
 def _is_best(row: Mapping[str, Any], rows: list[dict[str, Any]], name: str, higher: bool) -> bool:
