@@ -71,6 +71,11 @@ class Forgets(FedAvg):
         return {"x": server["x"], "momentum": total["G"]}
 
 
+class NoMomentum(FedAvg):
+    def merge(self, server, total, m, now):
+        return {"x": server["x"], "v": server["v"] + total["G"]}
+
+
 class Doubles(FedAvg):
     def merge(self, server, total, m, now):
         return {"x": server["x"].double() + total["G"] * 0}
@@ -117,7 +122,8 @@ MISTAKES = {
     Forgets: r"Forgets.merge = \['momentum', 'x'\]: a state with the names of the initial state, \['x'\]",
     Doubles: r"Doubles.merge = 'x \[7\] torch.float64': shape and dtype of the initial state, \[7\] torch.float32",
     Scalar: r"Scalar.report = \"message 'weight' of shape \[\]\": \[3\] for 3 clients",
-    OneClient: "OneClient.report = 'AssertionError: a cohort.*: no error, with",
+    OneClient: "OneClient.report = 'AssertionError: a cohort.*: must not raise an error; it was called with x",
+    NoMomentum: "NoMomentum.merge = .*KeyError: 'v'.*called with x .*; init_server and init_client name the states",
     Greeting: r"Greeting.receive = .*norm of shape \[\]",
     NoState: "NoState.report = 'dict': a pair",
 }

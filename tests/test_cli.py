@@ -1,6 +1,7 @@
 """The command line, for people and for scripts."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,10 +131,34 @@ def test_delays_of_a_settings_file(fedsum, tmp_path):
     found = json.loads(out)
     same = json.loads(fedsum("delays", "cyclic", "--n", 7, "--size", 2, "--rounds", 40, "--json")[1])
     assert found.pop("schedule") == "Cyclic of tune.toml"
-    assert found == {name: value for name, value in same.items() if name != "schedule"}
+    assert (found["K"], same.pop("K")) == (2, 10)
+    rates = ("eta_l", "eta_g", "best_eta_l", "largest_eta_l", "advice")  # which depend on K
+    kept = {name for name in same if name not in ("schedule", *rates)}
+    assert {name: found[name] for name in kept} == {name: same[name] for name in kept}
+    assert json.loads(fedsum("delays", "tune.toml", "--K", 10, "--rounds", 40, "--json")[1])["advice"] == same["advice"]
     code, _, error = fedsum("delays", "tune.toml", "--size", 3)
     assert (code, "size = 3: not together with a settings file: change it in tune.toml" in error) == (2, True)
     assert "a TOML file that can be read" in fedsum("delays", "none.toml")[2]
+
+
+def test_delays_of_a_settings_file_name_the_clients(fedsum, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from fedsum.tasks import Task\n"
+        "def shops():\n"
+        "    data = {name: (torch.ones(k, 2), torch.zeros(k, 1)) for k, name in ((4, 'anna'), (12, 'bert'))}\n"
+        "    return Task(lambda: nn.Linear(2, 1), nn.functional.mse_loss, data)\n"
+    )
+    text = 'rounds = 9\nlocal_epochs = 2\nbatch_size = 4\neta_l = 0.1\nalgorithm = "FedSUM"\n'
+    (tmp_path / "own.toml").write_text(
+        text + 'task = {name = "own.py:shops"}\nschedule = {name = "Explicit", sets = [[0, 1], [0], [0], [0]]}\n'
+    )
+    code, out, error = fedsum("delays", "own.toml", "--rounds", 4)
+    assert code == 0, error
+    assert "client anna, 4 rounds" in out
+    assert "client bert, 1 rounds; 0 never active" in out
+    assert "(K = 4, L = 1" in out  # 2 epochs are 2 and 6 steps
 
 
 def test_a_table_with_a_lemma(fedsum):
@@ -141,7 +166,7 @@ def test_a_table_with_a_lemma(fedsum):
     assert code == 0
     assert "at most 10 expected (Case 3)" in out
     assert "K = 5, L = 2" in out
-    assert "0.0025 at eta_g = 1, by FedSUM's descent lemma" in out  # 1/(10 * 4 * 5 * 2)
+    assert "and at most 0.0025" in " ".join(out.replace("│", " ").split())  # 1/(10 * 4 * 5 * 2)
 
 
 REFUSED = {
@@ -261,10 +286,30 @@ algorithm = ["FedSUM", "FedAvg"]
     code, out, _ = fedsum("show", "runs/sweep")
     assert (code, "means over seeds" in out, "*: the best algorithm" in " ".join(out.split())) == (0, True, True)
     assert "bold" not in out
+    losses = re.findall(r"([\d.]+) ± [\d.e-]+ │ +(?:\* )?[\d.]+ ± ", out)
+    assert (len(losses), {len(loss.replace(".", "").lstrip("0")) for loss in losses}) == (2, {3})
     starred = [line for line in out.split("means over seeds")[1].splitlines() if line.startswith("│") and "* " in line]
     assert len(starred) in (1, 2)
     fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")
     assert "means over seeds" not in fedsum("show", "one")[1]
+
+
+def test_settings_are_not_cut_in_a_narrow_table_of_means(fedsum, tmp_path, monkeypatch):
+    from fedsum.cli.console import out
+    from fedsum.cli.mean_tables import print_means
+    from fedsum.runs import Run
+
+    text = 'rounds = 2\neta_l = 0.05\ntask = {name = "quadratic", n = 6, d = 3, noise = 0.1}\n'
+    text += 'schedule = {name = "Biased", group = 2}\n'
+    axes = '[sweep]\nalgorithm = ["FedSUM", "FedAvg"]\nlocal_steps = [2, 10]\nseed = [0, 1]\n'
+    (tmp_path / "sweep.toml").write_text(text + axes)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    monkeypatch.setattr(out, "_width", 56)
+    with out.capture() as captured:
+        print_means({str(path): Run.read(path) for path in sorted((tmp_path / "runs/sweep").glob("*/"))})
+    means = captured.get()
+    settings = "".join(line.split("│")[2].strip() for line in means.splitlines() if line.startswith("│"))
+    assert sorted(settings.split("local_steps=")) == sorted(["", "2", "10", "2", "10"])
 
 
 def test_a_table_of_runs_fits_80_columns(fedsum, tmp_path, monkeypatch):

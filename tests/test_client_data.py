@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fedsum
 from fedsum import InputError
+from fedsum.flower import own_data
 from fedsum.tasks import ClientData, Partition, Task, by_client, leaf
 
 PAIRS = [(torch.arange(8.0).reshape(4, 2) + 10 * i, torch.tensor([0, 1, 1, 0])) for i in range(3)]
@@ -86,7 +87,8 @@ def test_a_table_with_a_column_of_clients():
     for change, message in (
         ({"dose": [0.5, np.nan, 2.5, 3.5]}, "column 'dose', row = 1: a number, it is empty; client 'a'"),
         ({"hospital": ["b", None, "b", "a"]}, "column 'hospital', row = 1: a client, it is empty"),
-        ({"age": ["young"] * 4}, "column 'age' = .*: a column of numbers; encode categories first"),
+        ({"age": ["young"] * 4}, "column 'age' = .*: a column of numbers; encode categories first, as pandas.get_dum"),
+        ({"y": ["yes", "no", "yes", "yes"]}, "target 'y' = .*: a column of numbers or booleans; number the classes"),
     ):
         with pytest.raises(InputError, match=message):
             by_client(frame.assign(**change), client="hospital", target="y")
@@ -202,3 +204,13 @@ def test_held_out_data_has_the_same_clients():
     ):
         with pytest.raises(InputError, match=message):
             task(own, client_test_data=other)
+
+
+def test_a_client_alone_does_not_know_the_sample_weights():
+    """own_data has one sample for every other client: their shares of the samples would be wrong."""
+    own = own_data(1, 3, torch.ones(50, 2), torch.zeros(50, dtype=torch.int64))
+    with pytest.raises(InputError, match="weights = 'samples': numbers that sum to 1, one per client"):
+        Task(lambda: nn.Linear(2, 2), nn.functional.cross_entropy, own, weights="samples")
+    weighted = Task(lambda: nn.Linear(2, 2), nn.functional.cross_entropy, own, weights=[0.2, 0.5, 0.3])
+    assert weighted.scale is not None
+    assert weighted.scale.tolist() == pytest.approx([0.6, 1.5, 0.9])

@@ -76,6 +76,10 @@ def test_the_first_method_of_the_sweep_is_the_reference_unless_named(tmp_path, f
     assert (code, "reference = 'FedAvgg': did you mean 'FedAvg'?" in error) == (2, True)
     code, _, error = fedsum("compare", "runs/sweep", "--reference", "mine")
     assert (code, "known: FedAvg, FedSUM, MIFA" in error) == (2, True)
+    (tmp_path / "steps.toml").write_text(SMALL + '[sweep]\nalgorithm = ["FedAvg", "FedSUM"]\nlocal_steps = [1, 3]\n')
+    assert fedsum("run", "steps.toml")[0] == 0
+    code, _, error = fedsum("compare", "runs/steps", "--reference", "mine")
+    assert (code, "; FedSUM, local_steps=1; FedSUM, local_steps=3" in error) == (2, True)
 
 
 def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, fedsum):
@@ -90,6 +94,7 @@ def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, feds
     assert (tmp_path / "fedsum-compare.png").exists()
     code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
     assert (code, "difference to FedAvg" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)
+    assert ("no interval: one seed per method" in " ".join(out.split()), "in brackets" in out) == (True, False)
 
 
 def test_comparisons_that_are_refused(folder, tmp_path, fedsum):

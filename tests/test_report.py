@@ -606,14 +606,16 @@ def test_page_says_what_it_leaves_out(tmp_path, monkeypatch):
     trace = made(tmp_path, schedule="Trace", fields={"path": "x.csv"}, task={"name": "mnist", "clients": 20})
     own = made(tmp_path, task={"name": "quadratic"}, metrics=table(test_accuracy=[np.nan, np.inf, 0.5]))
     negative = made(tmp_path, task=TASK | {"alpha": -1.0})
-    held = payload([trace, own, negative], "left out")
+    file = made(tmp_path, task={"name": "own.py:shops"})
+    held = payload([trace, own, negative, file], "left out")
     assert (
         "an existing file ending in .csv"
         in next(each for each in held["participation"] if each["schedule"] == "Trace")["skipped"]
     )
     skipped = {each["title"]: each["skipped"] for each in held["data"]}
-    assert skipped["MNIST"] == "mnist has no image data on this machine."
-    assert skipped["quadratic"] == "quadratic has no image data on this machine."
+    assert skipped["MNIST"] == "The images of mnist are not on this machine."
+    assert skipped["quadratic"] == "Only image data sets are drawn, and quadratic is none."
+    assert skipped["shops"] == "own.py:shops is a task of your own: the report does not import its code."
     assert "alpha = -1.0" in skipped["digits"]
     assert [run["columns"]["test_accuracy"] for run in held["runs"] if run["folder"] == own.folder.name] == [
         [None, None, 0.5]

@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsum import FedSUM, InputError, Sampled, Trace, delays, simulate
+from fedsum import Availability, FedSUM, InputError, Sampled, Trace, delays, simulate
 from fedsum.tasks import Task
 
 
@@ -87,9 +87,24 @@ def test_times_on_the_edge_of_a_round_belong_to_the_next(tmp_path):
 
 
 def test_dates(tmp_path):
-    lines = ["2026-01-01T00:00:00Z,a", "2026-01-01T00:59:59+00:00,b", "2026-01-01T02:00:00,a"]
+    lines = ["2026-01-01T00:00:00Z,a", "2026-01-01T01:59:59+01:00,b", "2026-01-01T02:00:00Z,a"]
     path = write(tmp_path / "t.csv", "\n".join(["time,client", *lines, ""]))
     assert sets_of(Trace.read(path, round_length=3600)) == [["a", "b"], [], ["a"]]
+
+
+def test_times_of_different_kinds_are_refused(tmp_path):
+    zone, none, number = "2026-01-01T00:00:00+01:00", "2026-01-01T03:00:00", "7200"
+    for first, second, message in (
+        (zone, none, "a date with a time zone, as in .*t.csv line 2"),
+        (none, zone, "a date without a time zone, as in"),
+        (number, zone, "a number, as in"),
+    ):
+        path = write(tmp_path / "t.csv", f"time,client\n{first},a\n{second},b\n")
+        with pytest.raises(InputError, match=f"line 3 = {re.escape(repr(second))}: {message}"):
+            Trace.read(path, round_length=3600)
+        path = write(tmp_path / "t.csv", f"client,start,end\na,{first},{second}\n")
+        with pytest.raises(InputError, match=message):
+            Availability.read(path, round_length=3600)
 
 
 def test_parquet_equals_csv(tmp_path):

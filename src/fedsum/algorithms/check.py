@@ -121,7 +121,9 @@ class _Check:
                 results.append(getattr(self.algorithm, function)(*arguments))
             except Exception as error:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                raise self._error(function, reason, f"no error, with {_shapes(arguments)}") from error
+                hint = "; init_server and init_client name the states" if isinstance(error, KeyError) else ""
+                accepted = f"must not raise an error; it was called with {_shapes(arguments)}{hint}"
+                raise self._error(function, reason, accepted) from error
             self._check_types(function, results[-1])
             if not all(_equal(_flat(a), _flat(b)) for a, b in zip(copies, arguments, strict=True)):
                 self._fail(function, "an argument changed in place", "leave arguments unchanged, return new tensors")

@@ -44,7 +44,9 @@ def nearest(name: str, accepted: Iterable[str]) -> str:
     by_lower = {accepted_name.lower(): accepted_name for accepted_name in names}
     close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5)
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
-    return f"{hint}known: {', '.join(names)}"
+    # A name such as "FedSUM, local_steps=10" has commas of its own.
+    separator = "; " if any("," in accepted_name for accepted_name in names) else ", "
+    return f"{hint}known: {separator.join(names)}"
 
 
 def choice(field: str, name: Any, choices: Mapping[str, T]) -> T:

@@ -64,9 +64,11 @@ def compare(
 
     label = LABELS.get(found.metric, found.metric)
     table = Table(title=f"{label}, mean over {FINAL_WINDOW}")
-    table.caption = "in brackets: 95% interval (Student's t); differences are paired by seed"
+    several = any(found.mean(method).n > 1 for method in found.curves)
+    intervals = "in brackets: 95% interval (Student's t)" if several else "no interval: one seed per method"
+    table.caption = f"{intervals}; differences are paired by seed"
     for head in ("method", "seeds", label, f"difference to {found.reference}"):
-        table.add_column(head, justify="left" if head == "method" else "right")
+        table.add_column(head, justify="left" if head == "method" else "right", overflow="fold")
     for method in found.curves:
         mean = found.mean(method)
         gap = "" if method == found.reference else text(found.difference(method), "+")

@@ -10,7 +10,7 @@ from rich.table import Table
 from .. import theory
 from ..base.checks import integer, real
 from ..base.checks import seed as check_seed
-from ..participation import SCHEDULES, Availability, Devices, Sampled, Trace, fit
+from ..participation import SCHEDULES, Devices, Sampled, fit
 from ..runs import expand
 from ..spec import TaskSpec, read_settings
 from ..tasks import Curvature, curvature
@@ -88,7 +88,9 @@ def delays(
             "run)."
         ),
     ] = None,
-    local_steps: Annotated[int | None, typer.Option("--K", help="K, local steps, for the rates (10).")] = None,
+    local_steps: Annotated[
+        int | None, typer.Option("--K", help="K, local steps, for the rates (of a settings file; 10).")
+    ] = None,
     smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
     sigma: Annotated[float, typer.Option(help="Gradient noise, for Theorem 1's rates.")] = 0.0,
     delta_f: Annotated[float, typer.Option("--delta-f", help="f(x0) - f*, for Theorem 1's rates.")] = 1.0,
@@ -119,11 +121,12 @@ def delays(
     fields |= {"devices": None if devices is None else Devices.read(devices)}
     fields |= {"order": order, "round_length": round_length, "client_column": client_column, "time_column": time_column}
     fields |= {"offset": offset, "cover": cover, "start_column": start_column, "end_column": end_column}
-    schedule, title = schedule_argument(pattern, fields)
+    argument = schedule_argument(pattern, fields)
+    schedule, title = argument.schedule, argument.title
     recorded = schedule.availability if isinstance(schedule, Sampled) else schedule
     T = integer("rounds", getattr(recorded, "rounds", 2000) if rounds is None else rounds, low=1)
     check_seed(seed)
-    task_K, L = _curvature(task, schedule.n, smoothness)
+    task_K, L = _curvature(task, schedule.n, smoothness, argument.local_steps or _LOCAL_STEPS)
     K = integer("K", task_K if local_steps is None else local_steps, low=1)
     constants: dict[str, Any] = {"K": K, "L": L.client, "sigma": sigma, "Delta_f": delta_f}
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before the measurement
@@ -143,7 +146,7 @@ def delays(
         measured.delays.tau,
         tau_max_bound=measured.tau_max_bound,
         title=f"{title}, {T} rounds",
-        names=recorded.names if isinstance(recorded, Trace | Availability) else None,
+        names=argument.names,
     )
     path = save(raster_figure, picture)
     if as_json:
@@ -152,7 +155,7 @@ def delays(
         return
     d = measured.delays
     least_active, most_active = int(d.counts.argmin()), int(d.counts.argmax())
-    names = recorded.names if isinstance(recorded, Trace | Availability) else [str(i) for i in range(schedule.n)]
+    names = argument.names or range(schedule.n)
     table = Table(title=f"{title}, {T} rounds", show_header=False)
     table.add_row("clients N", f"{schedule.n:,}")
     table.add_row(
@@ -178,9 +181,10 @@ def delays(
             f" (K = {K}, L = {L.client:.3g}, sigma = {sigma:g}, Delta_f = {delta_f:g})",
         )
         table.add_row(
-            "best eta_l", f"{measures['best_eta_l']:.4g} at eta_g = 1, where FedSUM's descent lemma has its best bound"
+            "descent lemma's rates\n(worst case)",
+            f"eta_l = {measures['best_eta_l']:.4g} at eta_g = 1 for FedSUM's best bound,"
+            f" and at most {measures['largest_eta_l']:.4g}",
         )
-        table.add_row("largest eta_l", f"{measures['largest_eta_l']:.4g} at eta_g = 1, by FedSUM's descent lemma")
     out.print(table)
     if advice:
         _print_advice(advice, K, L, estimated=task is not None, given=smoothness is not None)
@@ -189,11 +193,11 @@ def delays(
     print_path("picture", path)
 
 
-def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int, Curvature]:
-    """K and L of the task that --task names. Without it, the default K, and the L that was given, or 1."""
+def _curvature(task: str | None, n: int, smoothness: float | None, K: int) -> tuple[int, Curvature]:
+    """K and L of the task that --task names. Without it, `K`, and the L that was given, or 1."""
     if task is None:
         L = 1.0 if smoothness is None else real("L", smoothness, above=0)
-        return _LOCAL_STEPS, Curvature(L, L)
+        return K, Curvature(L, L)
     if task.endswith(".toml"):
         # A sweep's first run: a file that sweeps over algorithms has no algorithm of its own.
         spec = expand(read_settings(Path(task)), Path())[0].spec
@@ -202,7 +206,7 @@ def _curvature(task: str | None, n: int, smoothness: float | None) -> tuple[int,
         seed, batch_size = spec.options.seed, spec.options.batch_size
     else:
         clients = {"n": n, "d": 10} if task.lower() == "quadratic" else {"clients": n}
-        made, K, seed, batch_size = TaskSpec.parse({"name": task, **clients}).make(), _LOCAL_STEPS, 0, _BATCH_SIZE
+        made, seed, batch_size = TaskSpec.parse({"name": task, **clients}).make(), 0, _BATCH_SIZE
     with err.status("estimating the curvature of the loss"):
         L_task = curvature(made, seed=seed, batch_size=batch_size)
     return K, L_task if smoothness is None else Curvature(real("L", smoothness, above=0), L_task.mean_loss)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table as Printed
 
-from ..base.metrics import FINAL_WINDOW, LABELS, better
+from ..base.metrics import FINAL_WINDOW, LABELS, better, is_percent
 from ..runs import Run, directions
 from .console import format_metric, out
 from .progress import SHOWN_METRICS
@@ -27,7 +27,8 @@ def print_means(runs: Mapping[str, Run]) -> None:
     varying = [name for name in ("task", "schedule", "algorithm", "setting") if len({row[name] for row in rows}) > 1]
     printed = Printed(title="means over seeds", caption=f"mean over {FINAL_WINDOW}, ± standard deviation over seeds")
     for head in varying or ["algorithm"]:
-        printed.add_column(head)
+        # "local_steps=2" cut to "local_steps…" would look like "local_steps=10".
+        printed.add_column(head, overflow="fold")
     for head in ("seeds", *(LABELS.get(name, name) for name in metrics)):
         printed.add_column(head, justify="right")
     # Bold is invisible in a file or a pipe.
@@ -50,7 +51,11 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     mean, deviation = row[f"{name}_last"], row[f"{name}_last_std"]
     if mean != mean:
         return "-"
-    return format_metric(name, mean) + ("" if deviation != deviation else f" ± {format_metric(name, deviation)}")
+    if deviation != deviation:
+        return format_metric(name, mean)
+    # Two digits would hide differences that are larger than the deviations.
+    shown = f"{mean:.3g}" if name in LABELS and not is_percent(name) else format_metric(name, mean)
+    return f"{shown} ± {format_metric(name, deviation)}"
 
 
 def _is_best(row: Mapping[str, Any], rows: list[dict[str, Any]], name: str, higher: bool) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..participation import (
 )
 from ..runs import expand
 from ..spec import ScheduleSpec, read_settings
+from ..training import mean_steps, step_counts
 from .console import err
 
 # Fields of the patterns by default: the paper's setting, and a Markov chain with the same mean participation.
@@ -43,11 +44,24 @@ _SAMPLED_ARGUMENTS = ("size", "order")
 _INTERVAL_ARGUMENTS = ("offset", "cover", "start_column", "end_column")
 
 
-def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule, str]:
-    """The schedule of the command line, and its title. `fields` are the given options, by name."""
+@dataclasses.dataclass(frozen=True)
+class ScheduleArgument:
+    """The schedule of the command line."""
+
+    schedule: Schedule
+    title: str
+    names: Sequence[str] | None = None
+    """of the clients, in the order of their ids"""
+    local_steps: int | None = None
+    """K of a settings file"""
+
+
+def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> ScheduleArgument:
+    """`fields` are the given options, by name."""
     given = {name: value for name, value in fields.items() if value is not None}
     if is_trace_file(pattern):
-        return _recorded(pattern, given), pattern
+        schedule = _recorded(pattern, given)
+        return ScheduleArgument(schedule, pattern, _recorded_names(schedule))
     if pattern.endswith(".toml"):
         return _of_settings(pattern, given)
     for name in (*_TRACE_ARGUMENTS, *_INTERVAL_ARGUMENTS, "order"):
@@ -55,7 +69,7 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
             raise InputError(name.replace("_", "-"), given[name], "only for a trace file")
     if ":" in pattern:
         n = given.pop("n", _DEFAULTS["n"])
-        return ScheduleSpec.parse({"name": pattern, **given}, n).make(n), pattern
+        return ScheduleArgument(ScheduleSpec.parse({"name": pattern, **given}, n).make(n), pattern)
     spelling = registered(SCHEDULES, pattern)
     if spelling is None:
         hint = nearest(pattern.lower(), [name.lower() for name in SCHEDULES])
@@ -66,16 +80,30 @@ def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> tuple[Schedule
     cls: Any = SCHEDULES[spelling]
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     schedule = build("pattern", SCHEDULES, pattern, {k: v for k, v in _DEFAULTS.items() if k in names} | given)
-    return schedule, repr(schedule)
+    return ScheduleArgument(schedule, repr(schedule))
 
 
-def _of_settings(path: str, given: Mapping[str, Any]) -> tuple[Schedule, str]:
+def _of_settings(path: str, given: Mapping[str, Any]) -> ScheduleArgument:
     """The schedule of a run, or of a sweep's first run."""
     for name, value in given.items():
         raise InputError(name.replace("_", "-"), value, f"not together with a settings file: change it in {path}")
     spec = expand(read_settings(Path(path)), Path())[0].spec
-    n = spec.schedule.n
-    return spec.schedule.make(spec.task.make().n if n is None else n), f"{spec.schedule.name} of {path}"
+    # Image sets are large, so the task is made only if the schedule or K needs it.
+    task = spec.task.make() if spec.schedule.n is None or spec.options.local_steps is None else None
+    n = spec.schedule.n if task is None else task.n
+    assert n is not None
+    schedule = spec.schedule.make(n)
+    return ScheduleArgument(
+        schedule,
+        f"{spec.schedule.name} of {path}",
+        _recorded_names(schedule) or getattr(task, "client_names", None),
+        spec.options.local_steps if task is None else round(mean_steps(step_counts(task, spec.options))),
+    )
+
+
+def _recorded_names(schedule: Schedule) -> Sequence[str] | None:
+    recorded = schedule.availability if isinstance(schedule, Sampled) else schedule
+    return recorded.names if isinstance(recorded, Trace | Availability) else None
 
 
 def _recorded(path: str, given: Mapping[str, Any]) -> Schedule:

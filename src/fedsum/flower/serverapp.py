@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..algorithms import Algorithm
 from ..participation import Schedule
+from ..tasks.client_data import OwnData
 from .client_keys import read_client_keys
 from .deployment import Deployment
 from .federation import Federation
@@ -82,11 +83,12 @@ def own_data(client: int, n: int, inputs: Tensor, targets: Tensor) -> list[tuple
     """`client_data` of a `fedsum.tasks.Task` on the machine of one client, which has only its own data.
 
     Every other client is represented by one sample, which is never used. So client i has the index i here too, and
-    draws the same batches as in simulation.
+    draws the same batches as in simulation. Clients with different weights need a list of all N weights, the same on
+    every machine: `Task(..., weights=[0.2, 0.5, 0.3])`.
 
     >>> import torch
     >>> data = own_data(1, 3, torch.ones(5, 2), torch.zeros(5))
     >>> [len(inputs) for inputs, _ in data]
     [1, 5, 1]
     """
-    return [(inputs, targets) if i == client else (inputs[:1], targets[:1]) for i in range(n)]
+    return OwnData((inputs, targets) if i == client else (inputs[:1], targets[:1]) for i in range(n))

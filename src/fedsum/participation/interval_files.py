@@ -12,7 +12,7 @@ from typing import Any
 from ..base.checks import InputError
 from ..base.files import written_whole
 from .trace_files import TRACE_FILES, is_trace_file, open_rows, refuse_unknown, values
-from .trace_values import as_client, as_time, in_seconds
+from .trace_values import TimeColumn, as_client, in_seconds
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def read_intervals(
     if any(column not in header for column in columns):
         accepted = "the columns client,start,end are needed; name others with client_column, start_column, end_column"
         raise InputError(f"header of {path}", ",".join(header), accepted)
-    found = Intervals([], [], [], [])
+    found, clock = Intervals([], [], [], []), TimeColumn()
     for place, (client, start, end) in values(path, rows, columns):
         found.places.append(place)
         found.clients.append(as_client(place, client))
-        found.starts.append(as_time(place, start))
-        found.ends.append(as_time(place, end))
+        found.starts.append(clock.read(place, start))
+        found.ends.append(clock.read(place, end))
         if found.ends[-1] < found.starts[-1]:
             raise InputError(place, end, f"an end, not before its start {start}")
     if not found.places:

@@ -12,7 +12,7 @@ from ..base.checks import InputError, real
 from .explicit import Explicit
 from .schedule import Ids, Pattern
 from .trace_files import TraceRows
-from .trace_values import all_names, as_client, as_round, as_time, in_seconds
+from .trace_values import TimeColumn, all_names, as_client, as_round, in_seconds
 
 MOST_ROUNDS = 10_000_000
 _ROWS_SHOWN = 10
@@ -80,9 +80,10 @@ class Trace:
         places: list[str] = []
         times: list[float] = []
         clients_seen: list[str] = []
+        clock = TimeColumn()
         for place, time, client in rows:
             places.append(place)
-            times.append(as_time(place, time) if rows.clock == "time" else as_round(place, time))
+            times.append(clock.read(place, time) if rows.clock == "time" else as_round(place, time))
             clients_seen.append(as_client(place, client))
         if not times:
             raise InputError("trace", str(path), "at least one line after the header")

@@ -24,7 +24,29 @@ def as_round(place: str, value: Any) -> int:
         raise InputError(place, value, "a round, a whole number from 0 up") from None
 
 
+class TimeColumn:
+    """Reads the times of a file, which are all numbers, all dates with a time zone, or all dates without one.
+
+    A date without a time zone is taken as UTC. Beside dates with a time zone it is more likely a local time.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[str, str] | None = None
+
+    def read(self, place: str, value: Any) -> float:
+        seconds, kind = _time(place, value)
+        self._first = self._first or (place, kind)
+        if kind != self._first[1]:
+            raise InputError(place, value, f"{self._first[1]}, as in {self._first[0]}")
+        return seconds
+
+
 def as_time(place: str, value: Any) -> float:
+    return _time(place, value)[0]
+
+
+def _time(place: str, value: Any) -> tuple[float, str]:
+    """A time in seconds or in the file's unit, and what kind of value it is."""
     try:
         moment = value
         if isinstance(moment, str):
@@ -34,14 +56,16 @@ def as_time(place: str, value: Any) -> float:
                 moment = float(moment)
             except ValueError:
                 moment = datetime.fromisoformat(moment)
+        kind = "a number"
         if isinstance(moment, datetime):
+            kind = f"a date {'with' if moment.tzinfo else 'without'} a time zone"
             moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         seconds = float(moment)
     except (TypeError, ValueError, OverflowError):
         raise InputError(place, value, "a time, a number or an ISO 8601 date") from None
     if not math.isfinite(seconds):
         raise InputError(place, value, "a finite time")
-    return seconds
+    return seconds, kind
 
 
 def as_client(place: str, value: Any) -> str:

@@ -20,7 +20,7 @@ from ..base.metrics import better, final_window, in_words, is_logarithmic, is_pe
 from ..figures import label_colours
 from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, toml_text
-from ..tasks import at_hand, vision
+from ..tasks import IMAGE_SETS, at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
 from .patterns import measure
@@ -270,9 +270,14 @@ def _data(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[str, Any]]
 
 def _partition(options: dict[str, Any]) -> dict[str, Any]:
     """The partition of a vision task as JSON, or the reason why it is skipped."""
-    # A report must not download data.
-    if not at_hand(options["name"]):
-        return {"skipped": f"{options['name']} has no image data on this machine."}
+    name = options["name"]
+    # A report must not import a user's code, and must not download data.
+    if ":" in name:
+        return {"skipped": f"{name} is a task of your own: the report does not import its code."}
+    if name not in IMAGE_SETS:
+        return {"skipped": f"Only image data sets are drawn, and {name} is none."}
+    if not at_hand(name):
+        return {"skipped": f"The images of {name} are not on this machine."}
     try:
         counts = vision(**options).partition.counts
     except (InputError, OSError, TypeError) as error:

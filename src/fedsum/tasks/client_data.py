@@ -21,6 +21,10 @@ _TARGETS = ("label", "labels", "target", "y")
 """names of the column with the targets in a Hugging Face data set"""
 
 
+class OwnData(list[tuple[Tensor, Tensor]]):
+    """One client's data. Every other client, whose number of samples is unknown, has a single sample."""
+
+
 @dataclass(frozen=True, eq=False)
 class ClientData:
     """All clients' samples, and the client of each sample.
@@ -117,11 +121,13 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
         values = frame[name]
         # pandas' own types are checked by it: a column of text or dates is no number.
         if values.dtype.kind not in "biuf" and not hasattr(values.dtype, "numpy_dtype"):
-            raise InputError(
-                f"column {name!r}",
-                str(values.dtype),
-                "a column of numbers; encode categories first, or leave it out with features=[...]",
+            accepted = (
+                "a column of numbers or booleans; number the classes first, as pandas.factorize does"
+                if name == target
+                else "a column of numbers; encode categories first, as pandas.get_dummies does, or leave it out with"
+                " features=[...]"
             )
+            raise InputError(f"{'target' if name == target else 'column'} {name!r}", str(values.dtype), accepted)
         if values.isna().any():
             row = int(np.flatnonzero(values.isna())[0])
             accepted = f"a number, it is empty; client {clients.iloc[row]!r}: fill or drop the row"

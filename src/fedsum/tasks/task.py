@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from ..base.checks import InputError
 from ..base.keyed import Purpose, torch_seed
 from ..base.metrics import Better
-from .client_data import ClientData
+from .client_data import ClientData, OwnData
 from .evaluation import ClientScores, evaluate, score_clients
 from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
@@ -78,6 +78,9 @@ class Task(Samples):
         gradient_norm: bool = False,
         source: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(client_data, OwnData) and isinstance(weights, str):
+            accepted = "numbers that sum to 1, one per client: the others' numbers of samples are unknown here"
+            raise InputError("weights", weights, accepted)
         super().__init__(client_data, test_data, client_test_data, prepare, augment)
         self.loss, self.gradient_norm, self.compute_dtype = loss, gradient_norm, self.dtype
         self.metrics = check_metrics(metrics, self.test_data is not None)
