@@ -330,9 +330,12 @@ def test_a_task_with_its_own_samples_is_trained_on_them():
             tokens, targets = super().samples(batch)
             return (tokens + 1) % 30, targets
 
-    g, expected = both_gradients(tokens_task(Shifted))
+    task = tokens_task(Shifted)
+    g, expected = both_gradients(task)
     torch.testing.assert_close(g, expected, rtol=1e-12, atol=1e-13)
     assert not torch.allclose(g, both_gradients(tokens_task())[0])
+    task.partition.parts[0] = task.partition.parts[0][:0]  # as on the machine of another client
+    assert LocalModel.of(task) is not None
 
 
 def test_sizes_that_are_not_images():

@@ -276,6 +276,9 @@ def test_a_plain_task_is_a_network_with_the_models_parameters():
     batch = task.batches(0, 0, 0, 1, 4)[0]
     assert all(torch.equal(a, b) for a, b in zip(network.samples(batch), task.samples(batch), strict=True))
     assert network.prepared(task.inputs[:2]).dtype == torch.float64
+    assert all(
+        torch.equal(a, b[:2]) for a, b in zip(network.two_samples(), (task.inputs.double(), task.targets), strict=True)
+    )
     assert network.evaluate(x[0], network.outputs) == task.evaluate(x[0])
     chunks = list(network.chunks(1_000_000, 4))
     assert (chunks[0].start, chunks[-1].stop >= 1_000_000) == (0, True)

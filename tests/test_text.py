@@ -13,6 +13,7 @@ from sentences import ROWS, small_bert, small_sst2, written
 
 import fedsum
 from fedsum import FedSUM, InputError, Uniform, simulate
+from fedsum.engine.local_model import LocalModel
 from fedsum.engine.stacked import stacked_batches
 from fedsum.spec import TaskSpec
 from fedsum.tasks import sentences, text
@@ -266,6 +267,14 @@ def test_a_missing_library_is_named(sst2, monkeypatch, library, train):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=r"pip install -c constraints.txt 'fedsum\["):
         make(train=train)
+
+
+@pytest.mark.parametrize("train", ["all", "lora"])
+def test_a_cpu_trains_with_fast_layers(sst2, bert, train):
+    task = make(bert, train=train)
+    local, x, batch = LocalModel.of(task), task.init(0), task.batches(0, 0, 1, 1, 4)[0]
+    assert local is not None
+    torch.testing.assert_close(local.gradient(x, 1, batch), task.gradient(x, 1, batch), rtol=1e-4, atol=1e-6)
 
 
 def test_the_library_is_imported_where_it_is_used():

@@ -39,21 +39,19 @@ class LocalModel:
         parameters or that looks at the classes of its layers is trained by the task's own methods.
         """
         regularised = task if isinstance(task, Regularised) else None
-        plain = regularised.task if regularised else task
-        network = network_of(plain)
+        network = network_of(regularised.task if regularised else task)
         if network is None or network.training is None or network.device.type != "cpu":
             return None
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             try:
                 model = cls(network, network.training, regularised)
-                batch = plain.batches(0, 0, 0, 1, 2)[0]
-                return model if model._agrees(with_fast_dropout(copy.deepcopy(network.training)), batch) else None
+                return model if model._agrees(with_fast_dropout(copy.deepcopy(network.training))) else None
             except Exception:  # any module that fails here fails in training, where the error is reported, or does not
                 return None
 
-    def _agrees(self, module: nn.Module, batch: Tensor) -> bool:
-        """Whether the gradient of a batch of client 0 is that of the given module, and x stays."""
-        inputs, targets = self._network.samples(batch)
+    def _agrees(self, module: nn.Module) -> bool:
+        """Whether the gradient of two samples is that of the given module, and x stays."""
+        inputs, targets = self._network.two_samples()
         x, versions = self._x.clone(), [parameter._version for parameter in self._parameters]
         torch.default_generator.manual_seed(0)
         self._backward(inputs, targets, client=0)

@@ -44,6 +44,8 @@ class Network:
     dtype: torch.dtype
     samples: Callable[[Tensor], tuple[Tensor, Tensor]]
     """prepared inputs and targets of a batch"""
+    two_samples: Callable[[], tuple[Tensor, Tensor]]
+    """prepared inputs and targets for a trial of the module"""
     prepared: Callable[[Tensor], Tensor]
     """inputs as the module takes them"""
     chunks: Callable[[int, int], Iterator[slice]]

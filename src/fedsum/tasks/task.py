@@ -198,6 +198,7 @@ class Task(Samples):
             device=self.device,
             dtype=self.dtype,
             samples=self.samples,
+            two_samples=self._two_samples,
             prepared=self._prepared,
             chunks=self._chunks,
             outputs=self._all_outputs,
@@ -221,6 +222,13 @@ class Task(Samples):
             scale=self.scale,
             compute_dtype=self.compute_dtype,
         )
+
+    def _two_samples(self) -> tuple[Tensor, Tensor]:
+        if not self._overrides(_SAMPLE_STEPS):
+            return self._first_inputs(), self.targets[:2]
+        # In a deployment, only one client has samples.
+        client = next(i for i, part in enumerate(self.partition.parts) if len(part))
+        return self.samples(self.batches(0, 0, client, 1, 2)[0])
 
     def _overrides(self, steps: tuple[str, ...]) -> bool:
         """Whether a subclass or an attribute of this object replaces one of these methods."""
