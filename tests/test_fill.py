@@ -104,6 +104,16 @@ def test_wins(runs, tmp_path):
     assert losses[2:] == [["FedSUM", "0 of 2, -0.11 to -0.01", "1 of 2, -0.21 to +0.01"]]
 
 
+def test_wins_over_seeds_of_tasks(tmp_path):
+    for algorithm, ends in {"FedSUM": (0.9, 0.8), "FedAvg": (0.7, 0.81)}.items():
+        for seed, end in enumerate(ends):
+            config = configured(algorithm, rounds=ROUNDS)
+            config["task"] = {**config["task"], "seed": seed}
+            write_run(tmp_path / f"runs/{algorithm}-{seed}", config, curve(end))
+    table, _ = filled(tmp_path, 'kind = "wins"')
+    assert table[2] == ["FedAvg", "1 of 2, -1.0 to +20.0"]
+
+
 def test_a_margin_that_rounds_to_zero_has_no_sign(tmp_path):
     for algorithm, end in {"FedSUM": 0.9100, "FedAvg": 0.91004}.items():
         write_run(tmp_path / "runs" / algorithm, configured(algorithm, rounds=ROUNDS), curve(end))

@@ -12,7 +12,7 @@ from ..base.metrics import Better, final_window, in_words, is_percent
 from ..base.metrics import better as direction
 from ..runs import Run, directions
 from .against_delay import delays
-from .facets import facets, ordered
+from .facets import all_seeds, facets, ordered
 from .markdown_grid import (
     Curves,
     Grid,
@@ -113,11 +113,11 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
     if reference not in algorithms:
         raise InputError("reference", reference, nearest(reference, algorithms))
     check_facets("columns", columns)
-    panels: dict[tuple[str, str, str, int], dict[str, float]] = defaultdict(dict)
+    panels: dict[tuple[str, str, str, tuple[int, ...]], dict[str, float]] = defaultdict(dict)
     for curve, group in curves.items():
         for run in group:
             for value in finals([run], metric):
-                panels[curve.task, curve.schedule, curve.setting, run.config.get("seed", 0)][curve.algorithm] = value
+                panels[curve.task, curve.schedule, curve.setting, all_seeds(run)][curve.algorithm] = value
     margins: dict[tuple[str, Key], list[float]] = defaultdict(list)
     sign = 1 if _better(curves, metric) == "higher" else -1
     for (task, schedule, setting, _), by_algorithm in panels.items():
