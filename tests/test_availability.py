@@ -155,7 +155,10 @@ def test_instants_are_read_too(tmp_path):
 
 def test_an_offset_may_have_the_unit_of_the_times(tmp_path):
     start = 1_700_000_000
-    rows = [f"{name},{1000 * (start + begin)},{1000 * (start + end)}" for name, begin, end in (("a", 0, 180), ("b", 60, 120))]
+    rows = [
+        f"{name},{1000 * (start + begin)},{1000 * (start + end)}"
+        for name, begin, end in (("a", 0, 180), ("b", 60, 120))
+    ]
     (tmp_path / "ms.csv").write_text("\n".join(["client,start,end", *rows]))
     for offset in (1000 * (start + 60), start + 60, "2023-11-14T22:14:20Z"):
         with pytest.warns(UserWarning, match="the times are milliseconds since 1970") as warned:

@@ -88,11 +88,16 @@ def test_runs_that_diverged(tmp_path):
     for seed, state in enumerate(["finished", "diverged"]):
         config = configured("FedSUM", seed=seed, rounds=ROUNDS)
         write_run(tmp_path / "runs" / f"some-{seed}", config, curve(0.9), state=state)
+        write_run(tmp_path / f"runs/none-{seed}", configured("MIFA", seed=seed, rounds=ROUNDS), curve(0.8))
     write_run(tmp_path / "runs/all", configured("FedAvg", rounds=ROUNDS), curve(0.9), state="diverged")
-    table, _ = filled(tmp_path, "")
-    assert [row[1] for row in table[2:]] == ["**90.0 (1 of 2 diverged)**", "diverged"]
+    table, text = filled(tmp_path, "")
+    # A mean over the seeds that finished would flatter FedSUM.
+    assert [row[1] for row in table[2:]] == ["90.0 (1 of 2 diverged)", "diverged", "**80.0**"]
+    assert "Bold: best mean test accuracy of the column, of runs that all finished." in text
     table, _ = filled(tmp_path, 'values = ["test_accuracy", "train_loss"]')
-    assert [row[1] for row in table[2:]] == ["**90.0 / 0.100 (1 of 2 diverged)**", "diverged"]
+    assert [row[1] for row in table[2:]] == ["90.0 / 0.100 (1 of 2 diverged)", "diverged", "**80.0 / 0.200**"]
+    wins, _ = filled(tmp_path, 'kind = "wins"')
+    assert [row[1] for row in wins[2:]] == ["1 without a result", "1 of 1, +10.0 to +10.0, 1 without a result"]
 
 
 def test_wins(runs, tmp_path):

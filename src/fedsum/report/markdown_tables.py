@@ -1,6 +1,7 @@
 """Runs as Markdown tables: final values, wins of one algorithm, rounds to a target, values at rounds, delays."""
 
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -116,8 +117,8 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
     panels: dict[tuple[str, str, str, tuple[int, ...]], dict[str, float]] = defaultdict(dict)
     for curve, group in curves.items():
         for run in group:
-            for value in finals([run], metric):
-                panels[curve.task, curve.schedule, curve.setting, all_seeds(run)][curve.algorithm] = value
+            value = next(iter(finals([run], metric)), math.nan)
+            panels[curve.task, curve.schedule, curve.setting, all_seeds(run)][curve.algorithm] = value
     margins: dict[tuple[str, Key], list[float]] = defaultdict(list)
     sign = 1 if _better(curves, metric) == "higher" else -1
     for (task, schedule, setting, _), by_algorithm in panels.items():
@@ -133,10 +134,15 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
     for algorithm in algorithms:
         cells = []
         for key in keys:
-            values = [scale * margin for margin in margins.get((algorithm, key), [])]
+            all_margins = margins.get((algorithm, key), [])
+            values = [scale * margin for margin in all_margins if not math.isnan(margin)]
             ahead = sum(value > 0 for value in values)
             extent = " to ".join(signed_text(edge, digits) for edge in (min(values), max(values))) if values else ""
-            cells.append(f"{ahead} of {len(values)}, {extent}" if values else "")
+            without = len(all_margins) - len(values)  # of either algorithm
+            parts = [f"{ahead} of {len(values)}, {extent}"] * bool(values) + [f"{without} without a result"] * bool(
+                without
+            )
+            cells.append(", ".join(parts))
         if algorithm != reference:
             table.append([algorithm, *cells])
     unit = "points" if accuracy else "units of the metric"
