@@ -61,7 +61,11 @@ def reproduce(
         return
     if figure.get("best_for"):
         for label, group in _grouped(planned, figure["best_for"]).items():
-            out.print(f"best for {label}: {best(group, runs, 'test_accuracy').name}", highlight=False)
+            try:
+                chosen = best(group, runs, "test_accuracy").name
+            except InputError:
+                chosen = "none of its settings finished all runs"
+            out.print(f"best for {label}: {chosen}", highlight=False)
     for path in drawn:
         print_path("drawn", path)
 
