@@ -84,6 +84,14 @@ def test_clients_are_chosen_uniformly():
     assert np.abs(counts[:5] / 6000 - 0.4).max() < 0.03
 
 
+def test_a_choice_among_chosen_clients_is_uniform():
+    twice = fs.Sampled(fs.Sampled(fs.Uniform(20, 20), 10), 3)
+    counts = np.zeros(20)
+    for t in range(4000):
+        counts[twice.active(0, t)] += 1
+    assert counts / 4000 == pytest.approx(np.full(20, 3 / 20), abs=0.03)
+
+
 def test_a_round_costs_no_more_than_its_clients():
     """A million clients, of whom ten are there in a round: a query touches a few kilobytes."""
     n = 10**6
