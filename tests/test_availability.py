@@ -54,6 +54,7 @@ def literal(rows, n, length, offset, cover, rounds):
 
 @given(intervals, st.integers(1, 9), st.integers(-10, 10), st.sampled_from(["whole", "any"]), st.integers(1, 30))
 @example([(0, 6, 6), (1, 0, 1)], 3, 0, "any", 4)  # an instant on the boundary of two rounds
+@example([(0, 5, 6), (0, 6, 6)], 3, 0, "any", 4)  # the same, at the end of another interval of the client
 @settings(deadline=None)
 def test_rounds_equal_a_literal_transcription(rows, length, offset, cover, rounds):
     expected = literal(rows, 5, length, offset, cover, rounds)
@@ -81,6 +82,14 @@ def test_clients_are_chosen_uniformly():
         counts[index.chosen(3, 2, draw)] += 1
     assert counts[5] == 0
     assert np.abs(counts[:5] / 6000 - 0.4).max() < 0.03
+
+
+def test_a_choice_among_chosen_clients_is_uniform():
+    twice = fs.Sampled(fs.Sampled(fs.Uniform(20, 20), 10), 3)
+    counts = np.zeros(20)
+    for t in range(4000):
+        counts[twice.active(0, t)] += 1
+    assert counts / 4000 == pytest.approx(np.full(20, 3 / 20), abs=0.03)
 
 
 def test_a_round_costs_no_more_than_its_clients():
@@ -150,6 +159,25 @@ def test_instants_are_read_too(tmp_path):
         assert sets_of(Availability.read(tmp_path / name, **fields)) == sets_of(trace)
         assert Availability.read(tmp_path / name, **fields).names == trace.names
     assert sets_of(Availability.read(tmp_path / "r.csv", rounds=2)) == [[1], [0]]
+
+
+def test_an_offset_may_have_the_unit_of_the_times(tmp_path):
+    start = 1_700_000_000
+    rows = [
+        f"{name},{1000 * (start + begin)},{1000 * (start + end)}"
+        for name, begin, end in (("a", 0, 180), ("b", 60, 120))
+    ]
+    (tmp_path / "ms.csv").write_text("\n".join(["client,start,end", *rows]))
+    for offset in (1000 * (start + 60), start + 60, "2023-11-14T22:14:20Z"):
+        with pytest.warns(UserWarning, match="the times are milliseconds since 1970") as warned:
+            made = Availability.read(tmp_path / "ms.csv", round_length=60, offset=offset)
+        assert (sets_of(made), len(warned)) == ([[0, 1], [0]], 1)
+
+
+def test_days_of_a_parquet_file_are_dates(tmp_path):
+    days = [datetime(2026, 1, day).date() for day in (1, 2, 4)]
+    pd.DataFrame({"time": days, "client": ["a", "b", "a"]}).to_parquet(tmp_path / "days.parquet")
+    assert sets_of(Trace.read(tmp_path / "days.parquet", round_length=86400)) == [[0], [1], [], [0]]
 
 
 @pytest.mark.skipif(not PHONES.is_file(), reason="needs the traces of FEDSUM_DATA")

@@ -82,6 +82,19 @@ def test_the_first_method_of_the_sweep_is_the_reference_unless_named(tmp_path, f
     assert (code, "; FedSUM, local_steps=1; FedSUM, local_steps=3" in error) == (2, True)
 
 
+def test_seeds_of_tasks_are_seeds(tmp_path, fedsum):
+    axes = '[sweep]\nalgorithm = ["FedSUM", "FedAvg"]\n"task.seed" = [0, 1, 2]\n'
+    (tmp_path / "tasks.toml").write_text(SMALL + axes)
+    (tmp_path / "both.toml").write_text(SMALL + axes + "seed = [0, 1]\n")
+    both = [(seed, task_seed) for task_seed in range(3) for seed in range(2)]
+    for name, keys in (("tasks", [0, 1, 2]), ("both", both)):
+        assert fedsum("run", f"{name}.toml")[0] == 0
+        found = FEDSUM.compare(f"runs/{name}", by="error")
+        assert [list(seeds) for seeds in found.curves.values()] == [keys, keys]
+        assert list(found.table["pairs"]) == [len(keys)] * 2
+        assert fedsum("compare", f"runs/{name}")[0] == 0
+
+
 def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, fedsum):
     axes = '[sweep]\n"algorithm, eta_l" = [["FedAvg", 0.05], ["FedAvg", 1e30], ["FedSUM", 0.05]]\n'
     (tmp_path / "sweep.toml").write_text(SMALL + axes)

@@ -202,10 +202,11 @@ def test_sensitivity_is_drawn_against_the_rate(fedsum, tmp_path):
 
 
 def test_tasks_may_be_drawn_apart(tmp_path):
-    for name in ("mnist", "digits"):
+    for name in ("mnist", "package.module:digits"):
         config = configured(task=TASK | {"name": name})
-        write_run(tmp_path / name, config, measured(config))
+        write_run(tmp_path / name.rpartition(":")[2], config, measured(config))
     figure = {"title": "apart", "apart": "task"}
+    # A colon cannot be in a file name on every system.
     assert {path.stem for path in draw(tmp_path, figure)} == {
         *(f"{way}-{task}" for way in ("rounds", "communication", "last") for task in ("mnist", "digits")),
         "report",
@@ -228,6 +229,11 @@ def test_heterogeneity_is_drawn_without_training(fedsum, tmp_path):
     code, _, _ = fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars")
     assert code == 0
     assert (tmp_path / "bars/heterogeneity.png").read_bytes()[:4] == b"\x89PNG"
+    code, out, _ = fedsum("reproduce", "heterogeneity", "--scale", "small", "--folder", "bars", "--json")
+    assert (code, [Path(path).name for path in json.loads(out)["drawn"]]) == (
+        0,
+        ["heterogeneity.png", "heterogeneity.pdf"],
+    )
     assert not list((tmp_path / "bars").rglob("config.toml"))
 
 
@@ -379,3 +385,16 @@ def test_groups_of_clients_are_reported(fedsum, tmp_path):
     table = run.clients.set_index("client")
     assert run.metrics["client_accuracy_slow"].iloc[-1] == pytest.approx(table.loc[slow, "accuracy"].mean())
     assert (tmp_path / "runs/time.png").exists()
+
+
+def test_an_algorithm_whose_rates_all_diverge_has_no_best_rate(fedsum):
+    rates = (
+        "--set",
+        'sweep."eta_l.eta_0"=[0.1]',
+        "--set",
+        'sweep."algorithm, eta_g"=[["FedSUM", 1e37], ["FedAvg", 1.0]]',
+    )
+    code, out, _ = fedsum("reproduce", "methods-rates", "--scale", "small", "--rounds", 4, *rates)
+    assert code == 0
+    assert "best for FedSUM: none of its settings finished all runs" in out
+    assert "best for FedAvg: FedAvg," in out

@@ -88,11 +88,16 @@ def test_runs_that_diverged(tmp_path):
     for seed, state in enumerate(["finished", "diverged"]):
         config = configured("FedSUM", seed=seed, rounds=ROUNDS)
         write_run(tmp_path / "runs" / f"some-{seed}", config, curve(0.9), state=state)
+        write_run(tmp_path / f"runs/none-{seed}", configured("MIFA", seed=seed, rounds=ROUNDS), curve(0.8))
     write_run(tmp_path / "runs/all", configured("FedAvg", rounds=ROUNDS), curve(0.9), state="diverged")
-    table, _ = filled(tmp_path, "")
-    assert [row[1] for row in table[2:]] == ["**90.0 (1 of 2 diverged)**", "diverged"]
+    table, text = filled(tmp_path, "")
+    # A mean over the seeds that finished would flatter FedSUM.
+    assert [row[1] for row in table[2:]] == ["90.0 (1 of 2 diverged)", "diverged", "**80.0**"]
+    assert "Bold: best mean test accuracy of the column, of runs that all finished." in text
     table, _ = filled(tmp_path, 'values = ["test_accuracy", "train_loss"]')
-    assert [row[1] for row in table[2:]] == ["**90.0 / 0.100 (1 of 2 diverged)**", "diverged"]
+    assert [row[1] for row in table[2:]] == ["90.0 / 0.100 (1 of 2 diverged)", "diverged", "**80.0 / 0.200**"]
+    wins, _ = filled(tmp_path, 'kind = "wins"')
+    assert [row[1] for row in wins[2:]] == ["1 without a result", "1 of 1, +10.0 to +10.0, 1 without a result"]
 
 
 def test_wins(runs, tmp_path):
@@ -104,11 +109,37 @@ def test_wins(runs, tmp_path):
     assert losses[2:] == [["FedSUM", "0 of 2, -0.11 to -0.01", "1 of 2, -0.21 to +0.01"]]
 
 
+def test_wins_over_seeds_of_tasks(tmp_path):
+    for algorithm, ends in {"FedSUM": (0.9, 0.8), "FedAvg": (0.7, 0.81)}.items():
+        for seed, end in enumerate(ends):
+            config = configured(algorithm, rounds=ROUNDS)
+            config["task"] = {**config["task"], "seed": seed}
+            write_run(tmp_path / f"runs/{algorithm}-{seed}", config, curve(end))
+    table, _ = filled(tmp_path, 'kind = "wins"')
+    assert table[2] == ["FedAvg", "1 of 2, -1.0 to +20.0"]
+
+
 def test_a_margin_that_rounds_to_zero_has_no_sign(tmp_path):
     for algorithm, end in {"FedSUM": 0.9100, "FedAvg": 0.91004}.items():
         write_run(tmp_path / "runs" / algorithm, configured(algorithm, rounds=ROUNDS), curve(end))
     table, _ = filled(tmp_path, 'kind = "wins"')
     assert table[2] == ["FedAvg", "0 of 1, 0.0 to 0.0"]
+
+
+def test_metrics_of_the_servers_model_are_those_of_an_algorithm_with_one_model(tmp_path):
+    write_run(tmp_path / "runs/FedAvg", configured("FedAvg", rounds=ROUNDS), curve(0.8))
+    both = curve(0.1)
+    both["server_test_accuracy"] = curve(0.9)["test_accuracy"]
+    write_run(tmp_path / "runs/FedAWE", configured("FedAWE", rounds=ROUNDS), both)
+    values = 'values = ["server_test_accuracy"]\n'
+    for settings, expected in (
+        ("", ["80.0", "**90.0**"]),
+        (f'kind = "at_rounds"\nrounds = [{ROUNDS}]', ["80.0", "90.0"]),
+    ):
+        table, _ = filled(tmp_path, values + settings)
+        assert [row[1] for row in table[2:]] == expected
+    table, _ = filled(tmp_path, f'{values}kind = "rounds_to"\ntargets = {{digits = 0.75}}')
+    assert "never" not in [row[1] for row in table[2:]]
 
 
 def test_rounds_to_a_target(runs, tmp_path):
@@ -241,6 +272,27 @@ def test_figures_against_a_setting(tmp_path):
         ('figure\nruns = "runs"\nfile = "a.pdf"\n-->\n', "a file ending in .png"),
         ('figure\nruns = "runs"\nfile = "a.png"\nagainst = "rate"\n-->\n', "against = 'rate'"),
         ("tabel\n-->\n", "'table' or 'figure'"),
+        *(
+            (f'table\nruns = "runs"\n{line}\n-->\n<!-- end -->', message)
+            for line, message in [
+                ("kind = 3", "kind = '3': known:"),
+                ("values = []", "values = []: a list of at least one metric"),
+                ('values = "test_accuracy"', "values = 'test_accuracy': a list of at least one metric"),
+                ('values = ["test_acuracy"]', "values = 'test_acuracy': did you mean 'test_accuracy'"),
+                ("columns = 5", "columns = 5: a list of facets"),
+                ("where = {task = 5}", "where = {'task': 5}: a table with a label or a list of labels per facet"),
+                ("rename = 5", "rename = 5: a table with a new label per label"),
+                ("spread = 3", "spread = 3: text in quotes"),
+                (
+                    'kind = "rounds_to"\ntargets = {digits = "a"}',
+                    "targets = {'digits': 'a'}: a table with a number per task",
+                ),
+                ('kind = "rounds_to"', "targets = {}: a table with a number per task"),
+                ('kind = "wins"\ncolumns = ["algorithm"]', "columns = 'algorithm': known: schedule, setting, task"),
+                ('kind = "at_rounds"\nrounds = 5', "rounds = 5: a list of whole numbers"),
+            ]
+        ),
+        ('figure\nruns = "runs"\nfile = "a.png"\ny = 5\n-->\n', "y = 5: a name, or a list"),
         ("table\nruns = \n-->\n<!-- end -->", "Invalid value"),
     ],
 )

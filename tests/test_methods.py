@@ -190,6 +190,8 @@ def test_options_that_do_not_fit_a_run_are_refused():
     for make in (lambda: FedCM(alpha=0), lambda: SCAFFOLDM(beta=1.5), lambda: FedStale(beta=-1)):
         with pytest.raises(InputError, match="a probability in"):
             make()
+    with pytest.raises(InputError, match=r"^beta = 1.5"):
+        FedAvgM(beta=1.5)
 
 
 def test_fedexp_takes_longer_steps_where_clients_disagree():

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
+import fedsum
 from fedsum.base.checks import InputError
 from fedsum.figures import COLOURS, curves, save, scale
 from fedsum.report import Run, against_delay, read_runs
@@ -596,8 +598,28 @@ def test_page_holds_numbers_of_six_digits_patterns_and_data(runs):
     assert uniform["tau_max"] == max(uniform["tau"])
     (digits,) = held["data"]
     assert np.array(digits["counts"]).sum() == digits["samples"] == 1500
-    assert held["last"] == 7
+    assert held["last"] == "7"
     assert held["targets"]["test_accuracy"]["digits"] > 0.5
+
+
+def test_page_draws_arrivals_only_where_they_do_not_depend_on_messages(tmp_path):
+    task = fedsum.tasks.Quadratic.random(8, 50)
+    for name, up in (("free", math.inf), ("slow", fedsum.LogUniform(2, 200))):
+        devices = fedsum.Devices(seconds_per_step=fedsum.LogUniform(1, 10), up=up)
+        schedule = fedsum.Asynchronous(8, devices, buffer=2)
+        options = {"local_steps": 3, "eta_l": 0.01, "folder": tmp_path / name}
+        history = fedsum.simulate(task, fedsum.FedBuff(), schedule, rounds=40, **options)
+        (pattern,) = payload(read_runs(tmp_path / name), "sweep")["participation"]
+        if name == "free":
+            assert (pattern["tau_max"], pattern["tau_avg"]) == (history.delays.max, history.delays.avg)
+        else:
+            assert "sizes of their messages" in pattern["skipped"]
+
+
+def test_page_names_all_windows_of_final_values(tmp_path):
+    for rounds in (28, 400):
+        made(tmp_path, rounds=rounds)
+    assert payload(read_runs(tmp_path), "sweep")["last"] == "7 to 50"
 
 
 def test_page_says_what_it_leaves_out(tmp_path, monkeypatch):

@@ -12,8 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsum import Availability, FedSUM, InputError, Sampled, Trace, delays, simulate
-from fedsum.tasks import Task
+from fedsum import Asynchronous, Availability, Devices, FedSUM, InputError, Sampled, Trace, Uniform, delays, simulate
+from fedsum.tasks import Quadratic, Task
 
 
 def write(path, text):
@@ -58,6 +58,43 @@ def test_clients_in_another_order_than_the_tasks_are_refused(sampled, tmp_path):
     assert simulate(task, FedSUM(), schedule(clients=task.client_names), **options).rows
     with pytest.raises(InputError, match="the task has 11 clients; give both the same order"):
         simulate(task, FedSUM(), schedule(clients=[*names, "dev12"]), **options)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_devices_in_another_order_than_the_tasks_are_refused(asynchronous, tmp_path):
+    names = [f"dev{i}" for i in range(1, 12)]
+    rows = {name: (torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)) for name in names}
+    task = Task(lambda: torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, rows)
+    lines = [f"{name},{seconds}" for seconds, name in enumerate(names)]
+    path = write(tmp_path / "d.csv", "\n".join(["client,seconds_per_step", *lines]) + "\n")
+
+    def run(**given):
+        devices = Devices.read(path, **given)
+        options = {} if asynchronous else {"devices": devices}
+        schedule = Asynchronous(11, devices, buffer=11) if asynchronous else Uniform(11, 11)
+        return simulate(task, FedSUM(), schedule, rounds=1, local_steps=1, eta_l=0.1, **options)
+
+    place = "schedule.devices" if asynchronous else "devices"
+    with pytest.raises(
+        InputError, match=re.escape(f"{place}.names[1] = 'dev10': 'dev2', which is client 1 of the task")
+    ):
+        run()
+    assert run(clients=task.client_names).rows[-1]["time"] == 10
+    log = Trace.read(write(tmp_path / "t.csv", "\n".join(["round,client", *(f"0,{n}" for n in names)])), clients=names)
+    unnamed = {"rounds": 1, "local_steps": 1, "eta_l": 0.1, "devices": Devices.read(path)}
+    with pytest.raises(
+        InputError, match=r"client 1 of the schedule; give both the same order with clients=schedule\.names"
+    ):
+        simulate(Quadratic.random(11, 2), FedSUM(), log, **unnamed)
+    own = Devices.read(path, clients=task.client_names)
+    assert Devices.parse(own.dump()) == own
+    assert "clients" not in Devices.read(path).dump()  # the order of the file's names needs no record
+    with pytest.raises(InputError, match="clients = 'dev12': clients of the file"):
+        Devices.read(path, clients=[*names, "dev12"])
+    with pytest.raises(InputError, match="line 12 = 'dev11': not among the 10 clients given"):
+        Devices.read(path, clients=names[:10])
+    with pytest.raises(InputError, match="has no column client"):
+        Devices.read(write(tmp_path / "kinds.csv", "up\n1\n"), clients=names)
 
 
 def test_a_log_of_other_clients_is_accepted(tmp_path):

@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from ..base.checks import probability, set_fields
 from .fedopt import FedOpt
 from .server_optimisers import SGD
 
@@ -32,6 +33,9 @@ class FedAvgM(FedOpt):
     """
 
     beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        set_fields(self, beta=probability("beta", self.beta, zero=True, one=False))
 
     def optimiser(self, lr: float) -> SGD:
         return SGD(lr, momentum=self.beta)

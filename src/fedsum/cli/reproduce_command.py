@@ -8,7 +8,7 @@ import typer
 
 from ..base.checks import InputError, integer
 from ..experiments import EXPERIMENTS, experiment
-from ..runs import SEED, PlannedRun, best, open_runs
+from ..runs import SEED, PlannedRun, Run, best, open_runs
 from ..spec import SWEEP, display_label, with_settings
 from .arguments import Board, ExecutionOptions, Gpus, Jobs, Keep, Ray, Set
 from .console import Json, out, print_json, print_path
@@ -48,20 +48,26 @@ def reproduce(
         table[SWEEP][SEED] = list(range(integer("seeds", seeds, low=1)))
     table = with_settings(table, settings or [])
     folder = folder or Path("runs") / (name if scale == "full" else f"{name}-{scale}")
+    planned: list[PlannedRun] = []
+    runs: dict[str, Run] = {}
     if figure.get("bars"):
         drawn = drawing.draw_partitions(table, figure["title"], open_runs(folder).output_folder)
     else:
         execution = ExecutionOptions(jobs, ray, gpus, keep, tensorboard, as_json)
         planned, runs = run_table(table, folder, execution, more_json=True)
         drawn = drawing.draw(folder, figure)
-        if as_json:
-            print_json({**runs_json(folder, runs), "drawn": [str(path) for path in drawn]})
-        if figure.get("best_for") and not as_json:
-            for label, group in _grouped(planned, figure["best_for"]).items():
-                out.print(f"best for {label}: {best(group, runs, 'test_accuracy').name}", highlight=False)
-    if not as_json:
-        for path in drawn:
-            print_path("drawn", path)
+    if as_json:
+        print_json({**runs_json(folder, runs), "drawn": [str(path) for path in drawn]})
+        return
+    if figure.get("best_for"):
+        for label, group in _grouped(planned, figure["best_for"]).items():
+            try:
+                chosen = best(group, runs, "test_accuracy").name
+            except InputError:
+                chosen = "none of its settings finished all runs"
+            out.print(f"best for {label}: {chosen}", highlight=False)
+    for path in drawn:
+        print_path("drawn", path)
 
 
 def _grouped(planned: Sequence[PlannedRun], key: str) -> dict[str, list[PlannedRun]]:

@@ -44,7 +44,8 @@ def draw(source: Path, figure: dict[str, Any]) -> list[Path]:
         for task in tasks if figure.get("apart") == "task" and len(tasks) > 1 else [None]:
             task_runs = [run for run in runs if task in (None, run.config["task"]["name"])]
             picture = panel_figure(task_runs, compare=figure.get("compare"), title=figure["title"], **options)
-            name = view if task is None else f"{view}-{task}"
+            # A user's function, "package.module:its_name", gives the file its last name.
+            name = view if task is None else f"{view}-{task.rpartition(':')[2]}"
             files += [save(picture, folder / f"{name}.{suffix}") for suffix in _FORMATS]
     # The table is None if the command line leaves a single learning rate, or varies other settings too.
     if figure.get("against") == "setting" and (table := setting_table(runs)) is not None:

@@ -13,7 +13,7 @@ from .interval_files import has_intervals, read_intervals
 from .schedule import Ids, Pattern, Schedule
 from .span_index import SpanIndex, merged
 from .trace import MOST_ROUNDS, Trace
-from .trace_values import all_names, as_time
+from .trace_values import all_names, as_time, unit_since_1970
 
 COVERS = ("whole", "any")
 _ROUNDING = 1e-6
@@ -89,13 +89,14 @@ class Availability:
             for place, name in zip(intervals.places, intervals.clients, strict=True):
                 if name not in id_of:
                     raise InputError(place, name, f"not among the {len(names)} clients given")
+            origin = None if offset is None else as_time("offset", offset)
             made = cls.from_intervals(
                 [id_of[name] for name in intervals.clients],
                 intervals.starts,
                 intervals.ends,
                 n=names,
                 round_length=round_length,
-                offset=None if offset is None else as_time("offset", offset),
+                offset=None if origin is None else origin / unit_since_1970(origin)[1],
                 cover=cover,
                 rounds=rounds,
                 repeat=repeat,
@@ -147,7 +148,8 @@ class Availability:
         if len(wrong):
             raise InputError(f"ends[{wrong[0]}]", float(end[wrong[0]]), "a finite time, not before its start")
         origin = float(start.min()) if offset is None else real("offset", offset)
-        ids, start, end = merged(ids, start, end)
+        if cover == "whole":  # two intervals that touch may cover a round together
+            ids, start, end = merged(ids, start, end)
         first, last = _span(cover, (start - origin) / length, (end - origin) / length)
         if rounds is None and (end.max() - origin) / length > MOST_ROUNDS:
             raise InputError("end", float(end.max()), f"lies beyond the {MOST_ROUNDS} rounds that a record may have")

@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..base.toml_values import DIGEST, Table, plain
 from .device_files import read_device_columns
 from .distributions import DISTRIBUTIONS, LogNormal, LogUniform
 from .schedule import Ids
+from .trace_values import all_names
 
 Amount = float | NDArray[np.float64] | LogUniform | LogNormal
 FIELDS = ("seconds_per_step", "up", "down")
@@ -39,6 +40,7 @@ class Devices:
       down: bytes per second from the server to the client.
       catalogue: the arrays are a list of devices, and every client draws one of them.
       source: the file that `Devices.read` has read.
+      names: the clients' names by id, if the file has them.
 
     >>> devices = Devices(seconds_per_step=[0.1, 0.2], up=1e6)
     >>> devices.seconds(np.array([0, 1]), seed=0, steps=10, down_bytes=4000, up_bytes=500_000)
@@ -50,6 +52,7 @@ class Devices:
     down: float | ArrayLike | LogUniform | LogNormal = math.inf
     catalogue: bool = False
     source: str | None = None
+    names: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         set_fields(self, **{name: _amount(name, getattr(self, name)) for name in FIELDS})
@@ -61,14 +64,18 @@ class Devices:
             raise InputError("catalogue", True, "arrays, with one entry per device")
 
     @classmethod
-    def read(cls, path: str | Path) -> "Devices":
+    def read(cls, path: str | Path, *, clients: Sequence[str] | None = None) -> "Devices":
         """Reads the columns `seconds_per_step`, `up` and `down` of a CSV, JSON lines or Parquet file.
 
         With a column `client`, a row is the device of one client; ids follow the sorted names, as in a trace. Without
         it, the file is a catalogue, from which every client draws a device. A missing `up` or `down` is infinite.
+
+        Args:
+          path: the file.
+          clients: the names of all clients in the order of their ids, if it is another, such as `task.client_names`.
         """
-        columns, catalogue = read_device_columns(Path(path), FIELDS)
-        return cls(**columns, catalogue=catalogue, source=str(Path(path).resolve()))
+        columns, names = read_device_columns(Path(path), FIELDS, clients)
+        return cls(**columns, catalogue=names is None, source=str(Path(path).resolve()), names=names)
 
     @property
     def n(self) -> int | None:
@@ -101,7 +108,9 @@ class Devices:
             digest = hashlib.sha256()
             for name in FIELDS:
                 digest.update(np.ascontiguousarray(self._amounts[name]).data)
-            return {"path": self.source, DIGEST: digest.hexdigest()}
+            own_order = self.names is not None and self.names != all_names(list(self.names), None)
+            clients = {"clients": list(self.names or ())} if own_order else {}
+            return {"path": self.source, **clients, DIGEST: digest.hexdigest()}
         table: Table = {"catalogue": True} if self.catalogue else {}
         for name, value in self._amounts.items():
             if isinstance(value, LogUniform | LogNormal):
@@ -115,13 +124,13 @@ class Devices:
         """From a table of settings: the fields, or the `path` of a file."""
         if not isinstance(table, Mapping):
             raise InputError("devices", table, "a table such as {seconds_per_step = 0.1, up = 1e6, down = 5e6}")
-        accepted = ("path", DIGEST) if "path" in table else (*FIELDS, "catalogue")
+        accepted = ("path", "clients", DIGEST) if "path" in table else (*FIELDS, "catalogue")
         for name, value in table.items():
             if name not in accepted:
                 raise InputError(f"devices.{name}", value, f"no such field; {nearest(name, (*FIELDS, 'path'))}")
         if "path" not in table:
             return cls(**{name: _parsed(f"devices.{name}", value) for name, value in table.items()})
-        devices = cls.read(table["path"])
+        devices = cls.read(table["path"], clients=table.get("clients"))
         if table.get(DIGEST) not in (None, devices.dump()[DIGEST]):
             raise InputError("devices.path", table["path"], "the file has changed since this run began")
         return devices

@@ -15,7 +15,8 @@ from .schedule import Ids, Pattern, Schedule
 
 ORDERS = ("uniform", "oldest")
 _CHOICE = 1
-"""keeps the server's draws apart from those of the availability, which have the same seed and round"""
+"""keeps the server's draws apart from those of the availability, which have the same seed and round; one more for each
+`Sampled` that it chooses from"""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,14 @@ class Sampled:
         """The most clients that are asked in a round."""
         return math.ceil(self.size * self.oversample - 1e-9)
 
+    @property
+    def _choice(self) -> int:
+        return self.availability._choice + 1 if isinstance(self.availability, Sampled) else _CHOICE
+
     def active(self, seed: int, round: int) -> Ids:
         if self.order == "oldest":
             return self._replay.at(seed, integer("round", round, low=0), self._oldest).copy()
-        draw = rng(seed, Purpose.SCHEDULE, round, _CHOICE)
+        draw = rng(seed, Purpose.SCHEDULE, round, self._choice)
         if isinstance(self.availability, Availability):  # O(size), however many are available
             index, recorded = self.availability.index, self.availability.recorded_round(round)
             return index.chosen(recorded, min(self.asked, index.count(recorded)), draw)
@@ -75,7 +80,7 @@ class Sampled:
         while True:
             t = len(sets)
             available = self.availability.active(seed, t)
-            chosen = available[_first(last[available], self.asked, rng(seed, Purpose.SCHEDULE, t, _CHOICE))]
+            chosen = available[_first(last[available], self.asked, rng(seed, Purpose.SCHEDULE, t, self._choice))]
             last[chosen] = t
             yield chosen
 

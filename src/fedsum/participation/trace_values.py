@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ def _time(place: str, value: Any) -> tuple[float, str]:
             except ValueError:
                 moment = datetime.fromisoformat(moment)
         kind = "a number"
+        if type(moment) is date:  # a day, in Parquet
+            moment = datetime(moment.year, moment.month, moment.day)
         if isinstance(moment, datetime):
             kind = f"a date {'with' if moment.tzinfo else 'without'} a time zone"
             moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -95,8 +97,17 @@ def all_names(clients_seen: list[str], clients: int | Sequence[str] | None) -> t
 
 def in_seconds(path: Path, times: list[float]) -> list[float]:
     """Times in seconds, if they can only be times since 1970 in a smaller unit; otherwise unchanged."""
-    for smallest, (unit, per_second) in _UNITS.items():
-        if min(times) >= smallest:
-            warnings.warn(f"{path}: the times are {unit} since 1970; round_length is in seconds", stacklevel=3)
-            return [time / per_second for time in times]
+    unit, per_second = unit_since_1970(min(times))
+    if unit:
+        warnings.warn(f"{path}: the times are {unit} since 1970; round_length is in seconds", stacklevel=3)
+        return [time / per_second for time in times]
     return times
+
+
+def unit_since_1970(time: float) -> tuple[str, float]:
+    """The unit of a number that can only be a time since 1970 in a unit below seconds, and how many are a second.
+
+    >>> unit_since_1970(1.7e12), unit_since_1970(1.7e9)
+    (('milliseconds', 1000.0), ('', 1.0))
+    """
+    return next((unit for smallest, unit in _UNITS.items() if time >= smallest), ("", 1.0))

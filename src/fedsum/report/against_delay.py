@@ -45,7 +45,7 @@ def delays(runs: Sequence[Run]) -> pd.DataFrame:
         # Use evenly spaced rounds: with `eval_last`, each of the last rounds was evaluated too.
         errors = errors[errors.index % run.config["eval_every"] == 0]
         late = errors[errors.index >= run.config["rounds"] / 2]
-        clients = run.config["task"]["clients"]
+        clients = run.config["schedule"]["n"]
         with code_confirmed_by(lambda name: False):  # the runs may be from elsewhere
             schedule = ScheduleSpec.parse(run.config["schedule"], clients).make(clients)
         groups[curve].append((*_delays(schedule, run.config["rounds"], run.config["seed"]), errors.mean(), late.mean()))

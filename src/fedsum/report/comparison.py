@@ -15,12 +15,14 @@ from ..base.metrics import FINAL_WINDOW, final_value, in_words
 from ..figures import COLOURS, NotebookFigure, scale
 from ..runs import Run, planned_names, read_runs
 from ..training import History
-from .facets import FACETS, Facets, facets, styles, values
+from .facets import FACETS, Facets, all_seeds, facets, styles, values
 from .looks import look
 from .table import column, metric_names
 
 Source = str | Path | Run | History
 """a folder or packed file with runs, a run, or the result of simulate()"""
+Seed = int | tuple[int, ...]
+"""the seed of a run; if a sweep varies the seeds of the task or the schedule on their own, all seeds that differ"""
 _LEVEL = 0.95
 _FINISHED = "finished"
 
@@ -56,7 +58,7 @@ class Comparison:
     """The result of `fedsum.compare`."""
 
     metric: str
-    curves: Mapping[str, Mapping[int, "pd.Series[float]"]]
+    curves: Mapping[str, Mapping[Seed, "pd.Series[float]"]]
     """per method and seed, the metric by round; methods in the order of the sweep or of the arguments"""
     reference: str
     """differences are to this method; by default the first one"""
@@ -69,7 +71,7 @@ class Comparison:
             raise InputError("reference", reference, nearest(reference, self.curves))
         return replace(self, reference=reference)
 
-    def final(self, method: str) -> dict[int, float]:
+    def final(self, method: str) -> dict[Seed, float]:
         """The final value per seed."""
         curves = self.curves[method].items()
         return {seed: final_value(dict(zip(c.index.tolist(), c.tolist(), strict=True))) for seed, c in curves}
@@ -122,10 +124,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Result:
-    """One run on its way into a comparison."""
+    """A run and its method."""
 
     method: str
-    seed: int
     run: Run
 
 
@@ -137,23 +138,33 @@ def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Sou
     if by is not None and by not in names:
         raise InputError("by", by, nearest(by, names))
     metric = by or next(iter(names), "")
-    curves: dict[str, dict[int, pd.Series[float]]] = {result.method: {} for result in results}
+    curves: dict[str, dict[Seed, pd.Series[float]]] = {result.method: {} for result in results}
     excluded = []
-    for result in results:
-        where, series = f"{result.method}, seed {result.seed}", column(result.run, metric)
+    for result, seed in zip(results, _paired_seeds(results), strict=True):
+        where, series = f"{result.method}, seed {seed}", column(result.run, metric)
         if result.run.state != _FINISHED or not len(series):
             excluded.append(f"{where}: {result.run.reason or result.run.state}")
-        elif result.seed in curves[result.method]:
+        elif seed in curves[result.method]:
             accepted = f"a second result of {where}; give the two names: compare(first=..., second=...)"
             raise InputError("runs", str(result.run.folder), accepted)
         else:
-            curves[result.method][result.seed] = series
+            curves[result.method][seed] = series
     if not any(curves.values()):
         raise InputError("runs", len(results), f"no finished run has a metric to compare; {'; '.join(excluded[:3])}")
     if len(curves) < 2:
         raise InputError("runs", list(curves), "at least two methods: two folders, or a sweep over algorithms")
     compared = {method: seeds for method, seeds in curves.items() if seeds}
     return Comparison(metric, compared, next(iter(compared)), excluded)
+
+
+def _paired_seeds(results: Sequence[_Result]) -> list[Seed]:
+    """The seed by which each run is paired: its own, or more seeds where several runs of a method share theirs."""
+    of_runs = [all_seeds(result.run) for result in results]
+    own = [of_run[0] for of_run in of_runs]
+    if len({(result.method, seed) for result, seed in zip(results, own, strict=True)}) == len(results):
+        return list(own)
+    differing = [place for place, part in enumerate(zip(*of_runs, strict=True)) if len(set(part)) > 1] or [0]
+    return [of_run[differing[0]] if len(differing) == 1 else tuple(of_run[p] for p in differing) for of_run in of_runs]
 
 
 def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Source]]) -> Iterator[_Result]:
@@ -167,13 +178,13 @@ def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[So
             continue
         curves = facets(runs)
         varying = [facet for facet in FACETS if len(values(curves, facet)) > 1]
-        same = len({(run.config.get("seed", 0), curve) for run, curve in zip(runs, curves, strict=True)}) < len(runs)
+        same = len({(all_seeds(run), curve) for run, curve in zip(runs, curves, strict=True)}) < len(runs)
         for curve in dict.fromkeys(curves):
             for run in (run for run, its_curve in zip(runs, curves, strict=True) if its_curve == curve):
                 parts = [name, _label(curve, varying or ([] if name else ["algorithm"]))]
                 # Runs with equal settings in several folders, such as two versions of the code, are told by folder.
                 parts += [str(run.folder.parent.name or run.folder.name)] if same and not name else []
-                yield _Result(": ".join(filter(None, parts)), int(run.config.get("seed", 0)), run)
+                yield _Result(": ".join(filter(None, parts)), run)
 
 
 def _label(curve: Facets, varying: Sequence[str]) -> str:

@@ -96,6 +96,12 @@ def facets(runs: Sequence[Run], rename: Mapping[str, str] | None = None) -> list
     ]
 
 
+def all_seeds(run: Run) -> tuple[int, int, int]:
+    """The seeds of a run, of its task and of its schedule; 0 for a part without one."""
+    own, task, schedule = (table.get("seed") for table in (run.config, run.config["task"], run.config["schedule"]))
+    return tuple(seed if isinstance(seed, int) else 0 for seed in (own, task, schedule))  # type: ignore[return-value]
+
+
 def values(curves: Iterable[Facets], name: str) -> list[str]:
     """The distinct values of the facet `name`: the paper's values first, in the paper's order; numbers by size."""
     first = _PAPER_ORDER.get(name, ())

@@ -7,7 +7,7 @@ the page.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,43 @@ _KINDS = {
 _COMMON = ("kind", "runs", "where", "rename")
 _FIGURE = ("runs", "where", "rename", "file", "x", "y", "compare", "dash", "last", "title", "against")
 _AGAINST = ("setting", "delay")
+
+
+def _all_text(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+_FORMS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        ("kind", "spread", "beside", "reference", "x", "file", "compare", "dash", "title", "against"),
+        lambda value: isinstance(value, str),
+        "text in quotes",
+    ),
+    (("rows", "columns"), _all_text, "a list of facets"),
+    (("values",), lambda value: _all_text(value) and bool(value), "a list of at least one metric"),
+    (("runs", "y"), lambda value: isinstance(value, str) or (_all_text(value) and bool(value)), "a name, or a list"),
+    (
+        ("rounds",),
+        lambda value: isinstance(value, list) and all(type(t) is int for t in value),
+        "a list of whole numbers",
+    ),
+    (
+        ("targets",),
+        lambda value: isinstance(value, dict) and all(type(target) in (int, float) for target in value.values()),
+        "a table with a number per task",
+    ),
+    (
+        ("where",),
+        lambda value: isinstance(value, dict) and all(isinstance(v, str) or _all_text(v) for v in value.values()),
+        "a table with a label or a list of labels per facet",
+    ),
+    (
+        ("rename",),
+        lambda value: isinstance(value, dict) and all(isinstance(label, str) for label in value.values()),
+        "a table with a new label per label",
+    ),
+)
+"""settings, a check of their values, and what it accepts"""
 
 
 def fill(page: str | Path, *, check: bool = False) -> list[int]:
@@ -78,15 +115,19 @@ def fill(page: str | Path, *, check: bool = False) -> list[int]:
 
 
 def _table(settings: Mapping[str, Any], folder: Path) -> list[str]:
-    kind = settings.get("kind", "final")
+    kind = str(settings.get("kind", "final"))
     if kind not in _KINDS:
-        raise InputError("kind", kind, nearest(str(kind), _KINDS))
+        raise InputError("kind", kind, nearest(kind, _KINDS))
     _check(settings, (*_COMMON, *_KINDS[kind]))
     curves = _curves(settings, folder)
     rows, columns = settings.get("rows", ["algorithm"]), settings.get("columns", ["task"])
     values = settings.get("values", ["test_accuracy"])
     if kind == "delay":
         return delay_table(curves)
+    metrics = {metric for group in curves.values() for run in group for row in run.rows for metric in row}
+    for name in values:
+        if name not in metrics and name.removeprefix("server_") not in metrics:
+            raise InputError("values", name, nearest(name, metrics))
     if kind == "wins":
         return wins(curves, columns, values[0], settings.get("reference", "FedSUM"))
     if kind == "at_rounds":
@@ -133,6 +174,9 @@ def _runs(settings: Mapping[str, Any], folder: Path) -> list[Run]:
 
 
 def _check(settings: Mapping[str, Any], accepted: tuple[str, ...]) -> None:
-    for name in settings:
+    for name, value in settings.items():
         if name not in accepted:
             raise InputError("setting", name, nearest(name, accepted))
+        for names, check, form in _FORMS:
+            if name in names and not check(value):
+                raise InputError(name, value, form)

@@ -50,11 +50,16 @@ class Grid:
     def bold_note(self, metric: str) -> str:
         if len(self.rows) < 2 or better(metric, self._stated) is None:
             return ""
-        return f" Bold: best mean {in_words(metric)} of the column."
+        finished = all(_all_finished(group) for _, group in self.cells.values())
+        return f" Bold: best mean {in_words(metric)} of the column{'' if finished else ', of runs that all finished'}."
 
     def _best(self, key: Key, metric: str) -> list[Key]:
-        """The rows with the best mean in this column; several if they are printed alike, none without a direction."""
-        by_row = {row: finals(self.cells[row, key][1], metric) for row in self.rows if (row, key) in self.cells}
+        """The rows with the best mean in this column; several if they are printed alike, none without a direction.
+
+        Rows with unfinished runs are never the best: a mean over the seeds that finished would flatter them.
+        """
+        groups = {row: self.cells[row, key][1] for row in self.rows if (row, key) in self.cells}
+        by_row = {row: finals(group, metric) for row, group in groups.items() if _all_finished(group)}
         means = {row: float(np.mean(values)) for row, values in by_row.items() if values}
         direction = better(metric, self._stated)
         if len(self.rows) < 2 or not means or direction is None:
@@ -69,6 +74,10 @@ def _positions(curves: Curves, name: str) -> dict[str, int]:
 
 def _rank(key: Key, names: Sequence[str], position: Mapping[str, Mapping[str, int]]) -> list[int]:
     return [position[name][label] for name, label in zip(names, key, strict=True)]
+
+
+def _all_finished(group: Sequence[Run]) -> bool:
+    return all(run.state == "finished" for run in group)
 
 
 def finals(group: Sequence[Run], metric: str) -> list[float]:

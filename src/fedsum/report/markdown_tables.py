@@ -1,6 +1,7 @@
 """Runs as Markdown tables: final values, wins of one algorithm, rounds to a target, values at rounds, delays."""
 
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from ..base.metrics import Better, final_window, in_words, is_percent
 from ..base.metrics import better as direction
 from ..runs import Run, directions
 from .against_delay import delays
-from .facets import facets, ordered
+from .facets import all_seeds, facets, ordered
 from .markdown_grid import (
     Curves,
     Grid,
@@ -27,8 +28,11 @@ from .markdown_grid import (
     signed_text,
     spread_text,
 )
+from .table import column
 
 SPREADS = ("none", "std", "range")
+_OF_PANEL = ("task", "schedule", "setting")
+"""facets in which the panels of `wins` differ"""
 
 
 def curves_of(
@@ -112,16 +116,18 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
     algorithms = list(dict.fromkeys(curve.algorithm for curve in curves))
     if reference not in algorithms:
         raise InputError("reference", reference, nearest(reference, algorithms))
-    check_facets("columns", columns)
-    panels: dict[tuple[str, str, str, int], dict[str, float]] = defaultdict(dict)
+    for name in columns:
+        if name not in _OF_PANEL:
+            raise InputError("columns", name, nearest(name, _OF_PANEL))
+    panels: dict[tuple[str, str, str, tuple[int, ...]], dict[str, float]] = defaultdict(dict)
     for curve, group in curves.items():
         for run in group:
-            for value in finals([run], metric):
-                panels[curve.task, curve.schedule, curve.setting, run.config.get("seed", 0)][curve.algorithm] = value
+            value = next(iter(finals([run], metric)), math.nan)
+            panels[curve.task, curve.schedule, curve.setting, all_seeds(run)][curve.algorithm] = value
     margins: dict[tuple[str, Key], list[float]] = defaultdict(list)
     sign = 1 if _better(curves, metric) == "higher" else -1
     for (task, schedule, setting, _), by_algorithm in panels.items():
-        labels = {"task": task, "schedule": schedule, "setting": setting}
+        labels = dict(zip(_OF_PANEL, (task, schedule, setting), strict=True))
         key = tuple(labels[name] for name in columns)
         for algorithm, value in by_algorithm.items():
             if algorithm != reference and reference in by_algorithm:
@@ -133,10 +139,15 @@ def wins(curves: Curves, columns: Sequence[str], metric: str, reference: str) ->
     for algorithm in algorithms:
         cells = []
         for key in keys:
-            values = [scale * margin for margin in margins.get((algorithm, key), [])]
+            all_margins = margins.get((algorithm, key), [])
+            values = [scale * margin for margin in all_margins if not math.isnan(margin)]
             ahead = sum(value > 0 for value in values)
             extent = " to ".join(signed_text(edge, digits) for edge in (min(values), max(values))) if values else ""
-            cells.append(f"{ahead} of {len(values)}, {extent}" if values else "")
+            without = len(all_margins) - len(values)  # of either algorithm
+            parts = [f"{ahead} of {len(values)}, {extent}"] * bool(values) + [f"{without} without a result"] * bool(
+                without
+            )
+            cells.append(", ".join(parts))
         if algorithm != reference:
             table.append([algorithm, *cells])
     unit = "points" if accuracy else "units of the metric"
@@ -158,6 +169,8 @@ def rounds_to(
     """Rounds and thousands of vectors, or with x = "time" simulated seconds and rounds, until a target is reached."""
     if x not in ("round", "time"):
         raise InputError("x", x, nearest(x, ("round", "time")))
+    if not targets:
+        raise InputError("targets", dict(targets), "a table with a number per task")
     grid = Grid({curve: group for curve, group in curves.items() if curve.task in targets}, rows, columns)
     for task in targets:
         if all(curve.task != task for curve in curves):
@@ -168,14 +181,14 @@ def rounds_to(
     def cell(group: list[Run]) -> str:
         reached = []
         for run in group:
-            target = targets[task_of[id(run)]]
-            for row in run.rows:
-                if metric in row and (row[metric] <= target if less else row[metric] >= target):
-                    costs = (row["round"], row["communication"] / 1000)
-                    if x == "time" and "time" not in row:
-                        raise InputError("x", x, f"{run.folder} has no simulated time; it ran without devices")
-                    reached.append((row["time"], row["round"]) if x == "time" else costs)
-                    break
+            target, measured = targets[task_of[id(run)]], column(run, metric)
+            rounds = measured.index[measured <= target if less else measured >= target]
+            if len(rounds):
+                row = next(row for row in run.rows if row["round"] == rounds[0])
+                costs = (row["round"], row["communication"] / 1000)
+                if x == "time" and "time" not in row:
+                    raise InputError("x", x, f"{run.folder} has no simulated time; it ran without devices")
+                reached.append((row["time"], row["round"]) if x == "time" else costs)
         if not reached:
             return "never"
         first, second = np.mean(reached, axis=0)
@@ -200,8 +213,8 @@ def at_rounds(curves: Curves, rows: Sequence[str], metric: str, rounds: Sequence
     table = [[", ".join(rows), *(f"round {t}" for t in rounds)]]
     for row in grid.rows:
         _, group = grid.cells[row, ()]
-        measured = [{int(line["round"]): line[metric] for line in run.rows if metric in line} for run in group]
-        by_round = [[values[t] for values in measured if t in values] for t in rounds]
+        measured = [column(run, metric) for run in group]
+        by_round = [[float(values[t]) for values in measured if t in values.index] for t in rounds]
         table.append([" · ".join(row), *(spread_text(values, metric, "none") for values in by_round)])
     return [f"{metric_label(in_words(metric), metric).capitalize()} by round.", "", *markdown_lines(table)]
 

@@ -18,11 +18,13 @@ from ..base.checks import InputError
 from ..base.files import written_whole
 from ..base.metrics import better, final_window, in_words, is_logarithmic, is_percent
 from ..figures import label_colours
+from ..participation import Asynchronous
 from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, toml_text
 from ..tasks import IMAGE_SETS, at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
+from .markdown_grid import range_text
 from .patterns import measure
 from .served_clients import served
 from .table import column, cost_names, final_table, metric_names
@@ -130,7 +132,7 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
         "xs": [{"name": name, "label": in_words(name)} for name in ("round", *cost_names(runs))],
         "rounds": [list(rounds) for rounds in evaluated],
         "runs": run_entries,
-        "last": final_window(max((run.config.get("rounds", 0) for run in runs), default=0)),
+        "last": range_text(sorted({final_window(run.config.get("rounds", 0)) for run in runs} or {0})),
         "final": [
             {"f": [labels[name].index(row[name]) for name in FACETS]}
             | {str(name): _number(value) for name, value in row.items() if name not in FACETS}
@@ -237,6 +239,8 @@ def _pattern(run: Run) -> dict[str, Any]:
     try:
         spec = ScheduleSpec.parse(run.config["schedule"])
         schedule = spec.make(run.config["schedule"]["n"])
+        if isinstance(schedule, Asynchronous) and not _known_arrivals(schedule, run):
+            return {"skipped": "The arrivals depend on the clients' numbers of steps and the sizes of their messages."}
         measured = measure(schedule, range(rounds), seed, _RASTER)
     except (InputError, TypeError, ValueError) as error:
         return {"skipped": " ".join(str(error).split())}
@@ -257,6 +261,12 @@ def _pattern(run: Run) -> dict[str, Any]:
         "empty": int((measured.active == 0).sum()),
         "never": int((measured.delays.counts == 0).sum()),
     }
+
+
+def _known_arrivals(schedule: Asynchronous, run: Run) -> bool:
+    """Whether updates arrive in the same order for any messages and numbers of steps: all clients have the same."""
+    links = schedule.devices.up, schedule.devices.down
+    return "local_steps" in run.config and all(isinstance(link, float) and math.isinf(link) for link in links)
 
 
 def _data(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[str, Any]]:

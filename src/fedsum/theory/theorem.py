@@ -61,8 +61,8 @@ def fedsum_b_rates(
     """Learning rates of FedSUM-B's own theorem (Theorem C.1 of the paper), which fixes only their product.
 
     eta_g eta_l = min{ sqrt(N Delta_f) / sqrt(max{1, tau_avg} K T L sigma^2), 1/(10 K tau_max L) }, which is the
-    product of Theorem 1's rates. FedSUM-B takes no local steps, so its iterates depend on the product alone. `bound`
-    with `proof="FedSUM-B"` is the theorem's bound.
+    product of Theorem 1's rates. FedSUM-B takes no local steps, so its iterates depend on the product alone. The
+    theorem's bound is `bound`; with `proof="FedSUM-B"` it has the smaller constant of the proof.
 
     >>> fedsum_b_rates(L=1, sigma=0, N=100, K=10, T=2000, Delta_f=1, tau_max=25, tau_avg=16)
     Rates(eta_l=0.0004, eta_g=1.0)

@@ -68,14 +68,12 @@ def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, op
     same_order = "; give both the same order with clients=task.client_names" if names and task_names else ""
     if schedule.n != task.n:
         raise InputError("schedule.n", schedule.n, f"the task has {task.n} clients{same_order}")
-    if names and task_names:
-        id_of = {name: i for i, name in enumerate(task_names)}
-        for i, name in enumerate(names):
-            if id_of.get(name, i) != i:
-                accepted = f"{task_names[i]!r}, which is client {i} of the task{same_order}"
-                raise InputError(f"schedule.names[{i}]", name, accepted)
     if options.devices is not None and options.devices.n not in (None, task.n):
         raise InputError("devices.n", options.devices.n, f"the task has {task.n} clients")
+    _refuse_another_order("schedule.names", names, "task.client_names", task_names)
+    reference = ("task.client_names", task_names) if task_names else ("schedule.names", names)
+    for place, devices in (("devices", options.devices), ("schedule.devices", getattr(schedule, "devices", None))):
+        _refuse_another_order(f"{place}.names", getattr(devices, "names", None), *reference)
     if hasattr(schedule, "dispatch"):
         if options.devices is not None:
             raise InputError("devices", options.devices, "none: an asynchronous schedule has its own devices")
@@ -89,6 +87,20 @@ def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, op
             if isinstance(value, PerRound) and len(value.values) < rounds:
                 accepted = f"one value for each of {rounds} rounds"
                 raise InputError(f"{part}.{name}", f"{len(value.values)} values", accepted)
+
+
+def _refuse_another_order(
+    field: str, names: Sequence[str] | None, reference: str, ordered: Sequence[str] | None
+) -> None:
+    """Refuses names that `ordered`, the names of `reference`, has too, but with other ids."""
+    if not names or not ordered:
+        return
+    id_of = {name: i for i, name in enumerate(ordered)}
+    for i, name in enumerate(names):
+        if id_of.get(name, i) != i:
+            whose = f"client {i} of the {reference.partition('.')[0]}"
+            accepted = f"{ordered[i]!r}, which is {whose}; give both the same order with clients={reference}"
+            raise InputError(f"{field}[{i}]", name, accepted)
 
 
 def _names_of(schedule: Schedule) -> Sequence[str] | None:
