@@ -14,7 +14,8 @@ class AmplifiedFedAvg(Algorithm):
     An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
     the mean of its K gradients. The server's step:
 
-        x -= eta_l K * mean_{S_t} G_i;   after every P rounds: x <- w + eta_g (x - w),  w <- x
+        x -= eta_l K * mean_{S_t} G_i
+        after every P rounds: x <- w + eta_g (x - w),  w <- x
 
     S_t: the active clients of round t. w: x at the start of the window. eta_g, the global learning rate, is the
     amplification; within a window it is not used.

@@ -19,7 +19,8 @@ class AmplifiedSCAFFOLD(Algorithm):
     with g its own gradient. With G_i the mean of its K gradients and d_i = G_i - c_i:
 
         x -= eta_l K * (mean_{S_t} d_i + c)
-        after every P rounds: x <- w + eta_g (x - w),  w <- x,  c_i <- a_i for the clients of the window,  c = mean c_i
+        after every P rounds: x <- w + eta_g (x - w),  w <- x
+            c_i <- a_i for the clients of the window,  c = mean c_i
 
     S_t: the active clients of round t. w: x at the start of the window. a_i: the mean of G_i over client i's rounds in
     the window. eta_l: the local learning rate. eta_g, the global learning rate, is the amplification; within a window

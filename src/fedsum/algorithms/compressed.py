@@ -23,7 +23,8 @@ class Compressed(Wrapper):
     round. (In SCAFFOLD the stored vector is c_i. In FOCUS the last gradient takes the place of G_i.) With it, the
     client sends a compressed change and adds what it sent to h_i:
 
-        v_i <- (1 - beta) v_i + beta G_i;   delta_i = C(alpha (v_i - h_i)),  h_i <- h_i + delta_i
+        v_i <- (1 - beta) v_i + beta G_i
+        delta_i = C(alpha (v_i - h_i)),  h_i <- h_i + delta_i
 
     C(v): v as the server restores it from the compressed message. v_i: a moving average of G_i, on the client. The
     server adds the same delta_i, so its sum of all changes is the sum of all h_i with any compressor. All else is the

@@ -12,7 +12,9 @@ class FedAdam(FedOpt):
     the mean of its K gradients. u is the mean displacement of the active clients. m and v are the first and the second
     moment of u, on the server:
 
-        u = eta_l K * mean_{S_t} G_i;   m <- beta1 m + (1 - beta1) u;   v <- beta2 v + (1 - beta2) u^2
+        u = eta_l K * mean_{S_t} G_i
+        m <- beta1 m + (1 - beta1) u
+        v <- beta2 v + (1 - beta2) u^2
         x -= eta_g m / (sqrt(v) + tau)
 
     S_t: the active clients of round t. eta_g: the global learning rate.

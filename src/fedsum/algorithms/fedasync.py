@@ -16,7 +16,9 @@ class FedAsync(Algorithm):
     rate eta_l. G_i is the mean of its K gradients and x_i its model after these steps. a_i is the weight of x_i in the
     server's model x:
 
-        x_i = x^(t_i) - eta_l K G_i;   a_i = alpha (1 + t - t_i)^-power;   x <- (1 - a_i) x + a_i x_i
+        x_i = x^(t_i) - eta_l K G_i
+        a_i = alpha (1 + t - t_i)^-power
+        x <- (1 - a_i) x + a_i x_i
 
     t: the number of the server step. t - t_i is the staleness of the client's model.
 

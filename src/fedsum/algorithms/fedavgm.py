@@ -13,7 +13,9 @@ class FedAvgM(FedOpt):
     the mean of its K gradients. u is the mean displacement of the active clients, m the server's momentum, zero at
     first:
 
-        u = eta_l K * mean_{S_t} G_i;   m <- beta m + u;   x -= eta_g m
+        u = eta_l K * mean_{S_t} G_i
+        m <- beta m + u
+        x -= eta_g m
 
     S_t: the active clients of round t. eta_g: the global learning rate.
 

@@ -17,7 +17,9 @@ class FedAWE(Algorithm):
     the local learning rate eta_l. G_i is the mean of its K gradients. It multiplies ("echoes") its update by t -
     last_i, the number of rounds since it was last active, and sends the model x_i':
 
-        x_i' = x_i - eta_g (t - last_i) eta_l K G_i;   x = mean_{S_t} x_i';   x_i <- x,  last_i <- t  for i in S_t
+        x_i' = x_i - eta_g (t - last_i) eta_l K G_i
+        x = mean_{S_t} x_i'
+        x_i <- x,  last_i <- t  for i in S_t
 
     x: the server's model. S_t: the active clients of round t. eta_g: the global learning rate.
 

@@ -15,7 +15,8 @@ class FedBuff(Algorithm):
     of its K gradients. When the updates of m clients have arrived, the buffer is full and the server's model x takes a
     step:
 
-        w_i = 1 / sqrt(1 + t - t_i);   x -= eta_g eta_l K * (1/m) sum_{S_t} w_i G_i
+        w_i = 1 / sqrt(1 + t - t_i)
+        x -= eta_g eta_l K * (1/m) sum_{S_t} w_i G_i
 
     t: the number of the server step. S_t: the m clients whose updates it merges. t_i: the server step at which client i
     was sent its model. t - t_i is the staleness of its update. eta_g: the global learning rate.

@@ -14,7 +14,8 @@ class FedCM(Algorithm):
     The server sends its model x and its momentum Delta, zero at first. An active client takes K steps from x. A step is
     eta_l times alpha g + (1 - alpha) Delta, with g its own gradient. G_i is the mean of its K gradients:
 
-        Delta <- alpha mean_{S_t} G_i + (1 - alpha) Delta;   x -= eta_g eta_l K * Delta
+        Delta <- alpha mean_{S_t} G_i + (1 - alpha) Delta
+        x -= eta_g eta_l K * Delta
 
     S_t: the active clients of round t. eta_l, eta_g: the local and the global learning rate.
 

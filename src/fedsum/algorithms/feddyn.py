@@ -18,7 +18,9 @@ class FedDyn(Algorithm):
     client's gradient at its model x_k after k steps. With D_i = x - x_K, the displacement of client i after its K
     steps:
 
-        lambda_i += alpha D_i;   h += alpha/N sum_{S_t} D_i;   x -= mean_{S_t} D_i + h / alpha
+        lambda_i += alpha D_i
+        h += alpha/N sum_{S_t} D_i
+        x -= mean_{S_t} D_i + h / alpha
 
     S_t: the active clients of round t. N: the number of clients. lambda_i, on the client, and h, on the server, start
     at zero. h is always the mean of all lambda_i.

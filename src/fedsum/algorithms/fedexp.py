@@ -15,7 +15,8 @@ class FedExP(Algorithm):
     the mean of its K gradients. D_i is its displacement, eta the computed rate. eta is large if the clients'
     displacements have different directions:
 
-        D_i = eta_l K G_i;   eta = max(1, mean_{S_t} ||D_i||^2 / (2 (||mean_{S_t} D_i||^2 + epsilon)))
+        D_i = eta_l K G_i
+        eta = max(1, mean_{S_t} ||D_i||^2 / (2 (||mean_{S_t} D_i||^2 + epsilon)))
         x -= eta * mean_{S_t} D_i
 
     S_t: the active clients of round t.

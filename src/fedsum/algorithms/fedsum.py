@@ -18,7 +18,8 @@ class FedSUM(Algorithm):
     An active client takes K steps from x, with step size eta_l/N along g + (y - h_i): its own gradient g plus the sum
     of the other clients' latest mean gradients. With G_i the mean of its K gradients, it sends the change delta_i:
 
-        delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+        delta_i = G_i - h_i,  h_i <- G_i
+        y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 

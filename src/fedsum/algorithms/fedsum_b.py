@@ -19,7 +19,8 @@ class FedSUMB(Algorithm):
     An active client computes K mini-batch gradients at the server's model x. With G_i their mean, it sends the change
     delta_i:
 
-        delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+        delta_i = G_i - h_i,  h_i <- G_i
+        y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 

@@ -32,7 +32,8 @@ class FedSUMCR(Algorithm):
 
     G_i is the mean of these K gradients. The uplink delta_i and the server's step are FedSUM's:
 
-        delta_i = G_i - h_i,  h_i <- G_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+        delta_i = G_i - h_i,  h_i <- G_i
+        y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
     S_t: the active clients of round t.
 

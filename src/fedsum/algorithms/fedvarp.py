@@ -15,7 +15,8 @@ class FedVARP(Algorithm):
     the mean of its K gradients. y_i, on the server, is client i's latest G_i, zero before its first active round. ybar
     is the mean of all y_i:
 
-        v = ybar + mean_{S_t} (G_i - y_i);   x -= eta_g eta_l K * v
+        v = ybar + mean_{S_t} (G_i - y_i)
+        x -= eta_g eta_l K * v
         y_i <- G_i for i in S_t,  ybar = (1/N) sum_{all i} y_i
 
     S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate.

@@ -19,7 +19,8 @@ class FOCUS(Algorithm):
     gradient g since its last active round. With L_i the last of its K gradients, computed after K - 1 steps, it sends
     delta_i:
 
-        delta_i = L_i - h_i,  h_i <- L_i;   y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
+        delta_i = L_i - h_i,  h_i <- L_i
+        y += sum_{S_t} delta_i,  x -= eta_g eta_l K / N * y
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 

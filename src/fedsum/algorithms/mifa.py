@@ -13,7 +13,8 @@ class MIFA(Algorithm):
     An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
     the mean of its K gradients. memory_i, on the server, is client i's latest G_i, zero before its first active round:
 
-        memory_i <- G_i for i in S_t;   x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
+        memory_i <- G_i for i in S_t
+        x -= eta_g eta_l K * (1/N) sum_{all i} memory_i
 
     S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate.
 

@@ -19,7 +19,9 @@ class SCAFFOLD(Algorithm):
     An active client takes K steps from x, with step size eta_l along g + (c - c_i), with g its own gradient. G_i is the
     mean of its K gradients. It sends d_i = G_i - c_i:
 
-        x -= eta_g eta_l K * (mean_{S_t} d_i + c);   c += (1/N) sum_{S_t} d_i;   c_i <- G_i
+        x -= eta_g eta_l K * (mean_{S_t} d_i + c)
+        c += (1/N) sum_{S_t} d_i
+        c_i <- G_i
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 

@@ -20,8 +20,10 @@ class SCAFFOLDM(Algorithm):
     with g its own gradient. This equals beta eta_l times g + (u - c_i) with u = c + (1 - beta)/beta v, so the server
     sends x and u. G_i is the mean of the client's K gradients. It sends d_i = G_i - c_i:
 
-        v <- beta (mean_{S_t} d_i + c) + (1 - beta) v;   x -= eta_g eta_l K * v
-        c += (1/N) sum_{S_t} d_i;   c_i <- G_i
+        v <- beta (mean_{S_t} d_i + c) + (1 - beta) v
+        x -= eta_g eta_l K * v
+        c += (1/N) sum_{S_t} d_i
+        c_i <- G_i
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 

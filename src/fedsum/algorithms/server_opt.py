@@ -20,7 +20,9 @@ class ServerOpt(Wrapper):
 
     The algorithm's change of the server's model x is a pseudo-gradient u for the optimiser:
 
-        x' = the algorithm's next x;   u = x - x';   the optimiser takes a step along u
+        x' = the algorithm's next x
+        u = x - x'
+        the optimiser takes a step along u
 
     The messages, the local steps and the clients' states are the algorithm's. The algorithm uses the global learning
     rate eta_g, the optimiser its own learning rate `lr`. If a round is empty (no active clients) and the algorithm does
