@@ -153,6 +153,16 @@ def test_a_rule_is_read_from_the_evaluations():
     assert stops(metric="test_accuracy", patience=2) == stops(metric="train_loss", patience=2) == [False] * 4 + [True]
 
 
+def test_patience_counts_from_the_best_number():
+    """A metric can be NaN at first, such as an AUC of one class."""
+    nan = float("nan")
+    rows = [{"round": t, "test_loss": value} for t, value in enumerate((0.9, nan, nan, 0.5, 0.4, 0.3, 0.4, 0.5))]
+    rule = StopWhen("test_loss", patience=2)
+    assert [bool(rule.reason(rows[:end])) for end in range(1, 9)] == [False] * 7 + [True]
+    always = [{"round": t, "test_loss": nan} for t in range(5)]
+    assert "test_loss = nan has not improved since round 1" in rule.reason(always)
+
+
 def test_a_run_stops_early_is_marked_and_resumes_alike(tmp_path, fedsum):
     whole = go(rounds=30)
     target = whole.rows[3]["communication"] - 0.5  # grows from round to round

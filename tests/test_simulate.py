@@ -134,6 +134,15 @@ def test_bad_input_is_refused_before_anything_runs(options, message):
     assert message in str(caught.value)
 
 
+def test_an_evaluation_without_the_train_loss_is_refused():
+    class Unmeasured(Quadratic):
+        def evaluate(self, x):
+            return {"loss": self.loss(x)}
+
+    with pytest.raises(InputError, match=r"evaluate = \['loss'\]: metrics with train_loss"):
+        go(Unmeasured(np.ones((N, 2)), np.ones((N, 2))))
+
+
 def test_a_schedule_that_breaks_its_word_is_caught():
     class Wrong(Uniform):
         def active(self, seed, round):
