@@ -111,7 +111,7 @@ class Recorder(Observer):
         if self._saved_round < run.state.done:
             self.save(run)
         self.wait()
-        self.folder.save_model(history.model())
+        self.folder.save_model(history.model(), history.x)
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
         if history.reason:
