@@ -136,6 +136,41 @@ def test_a_model_with_one_logit_has_an_accuracy(loss, shape, dtype):
     assert half == pytest.approx(float((task.test_data[1] == 0).float().mean()))
 
 
+def test_a_float64_model_has_the_same_metrics():
+    pairs = binary()
+    data = (pairs.inputs, pairs.targets)
+    model = pairs.model(pairs.init(0)).double()
+    task = Task(model, F.binary_cross_entropy_with_logits, [data], pairs.test_data)
+    assert task.init(0).dtype == torch.float64
+    assert task.to(torch.device("cpu"), torch.float32).evaluate(pairs.init(0))["test_accuracy"] == 1.0
+    with pytest.raises(InputError, match="as batch statistics do"):
+        Task(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).double(), F.mse_loss, [data])
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, inputs):
+        return self.linear(inputs), inputs
+
+
+def test_metrics_need_one_output():
+    pairs = binary()
+    data = (pairs.inputs, pairs.targets)
+
+    def loss(outputs, targets):
+        return F.binary_cross_entropy_with_logits(outputs[0], targets)
+
+    assert Task(Pair, loss, [data], pairs.test_data).evaluate(pairs.init(0))["test_loss"] > 0
+    with_metric = Task(Pair, loss, [data], pairs.test_data, metrics={"auc": Metric(auc, better="higher")})
+    with pytest.raises(InputError, match="metrics with outputs = 'tuple': a model that returns one tensor"):
+        with_metric.evaluate(pairs.init(0))
+    with pytest.raises(InputError, match="per_client with outputs = 'tuple': a model that returns one tensor"):
+        Task(Pair, loss, [data], client_test_data=[data]).evaluate_clients(pairs.init(0))
+
+
 def test_probabilities_are_compared_with_a_half_and_squared_errors_are_no_accuracy():
     def half_up(loss):
         draw = torch.Generator().manual_seed(1)

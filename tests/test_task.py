@@ -431,3 +431,18 @@ def test_a_network_that_computes_its_forward_pass_again(precision):
         found.append((task.gradient(x, 0, batch), task.evaluate(x)))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+def test_a_preparation_that_draws_is_keyed_by_the_runs_seed():
+    def noisy(x, dtype):
+        return (x + torch.randn_like(x)).to(dtype)
+
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(6, 3, generator=draw), torch.randint(2, (6,), generator=draw)) for _ in range(4)]
+    models = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)  # the state of torch's generator must not matter
+        task = Task(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data, prepare=noisy)
+        options = {"rounds": 3, "local_steps": 2, "eta_l": 0.1}
+        models.append(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), engine="loop", **options).x)
+    assert torch.equal(*models)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
 
+from ..base.checks import InputError
 from .network import Loss
 
 _LOGITS, _PROBABILITIES = 0.0, 0.5
@@ -77,8 +78,9 @@ def score(
         if hits is not None:
             correct += hits.sum()
         if gather:
-            pieces.append(outputs.detach().cpu())
+            pieces.append(_tensor("metrics", outputs).detach().cpu())
         if groups:
+            outputs = _tensor("per_client", outputs)
             _add_to_groups(sums, groups, groups.of_sample[chunk], outputs, chunk_targets, loss, hits)
     n = len(targets)
     means = (sums[:2] / sums[2]).cpu() if groups else None
@@ -89,6 +91,12 @@ def score(
         group_loss=None if means is None else means[0],
         group_accuracy=None if means is None or not classes else means[1],
     )
+
+
+def _tensor(needed_by: str, outputs: Any) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"{needed_by} with outputs", type(outputs).__name__, "a model that returns one tensor")
+    return outputs
 
 
 def correct_predictions(outputs: Any, targets: Tensor, threshold: float | None) -> Tensor | None:
@@ -106,7 +114,7 @@ def _add_to_groups(
     sums: Tensor,
     groups: Groups,
     of_sample: Tensor,
-    outputs: Any,
+    outputs: Tensor,
     targets: Tensor,
     loss: Loss,
     hits: Tensor | None,

@@ -17,7 +17,7 @@ from .client_data import ClientData
 from .evaluation import ClientScores, evaluate, score_clients
 from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
-from .modules import evaluation_copy, may_draw, under_seed, within
+from .modules import draws, evaluation_copy, may_draw, under_seed, within
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .normalization import refuse_batch_statistics
 from .samples import Samples
@@ -79,20 +79,21 @@ class Task(Samples):
         source: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(client_data, test_data, client_test_data, prepare, augment)
-        self.loss, self.gradient_norm, self.compute_dtype = loss, gradient_norm, self.dtype
+        self.loss, self.gradient_norm = loss, gradient_norm
         self.metrics = check_metrics(metrics, self.test_data is not None)
         self._make = None if isinstance(model, nn.Module) else model
         self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
         self._training = copy.deepcopy(self._training).train()
         self._evaluation = evaluation_copy(self._training)
-        shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
-        if not shapes:
+        trained = {name: p for name, p in self._training.named_parameters() if p.requires_grad}
+        if not trained:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
-        self._names, self._shapes = list(shapes), list(shapes.values())
+        self._names, self._shapes = list(trained), [p.shape for p in trained.values()]
+        self.dtype = self.compute_dtype = next(iter(trained.values())).dtype  # the module's own until a run's is set
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
-        self.has_dropout = may_draw(self._training)
+        self.has_dropout = may_draw(self._training) or draws(self._first_inputs)
         self.source = source
         self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
         refuse_batch_statistics(self._training, self._first_inputs)
