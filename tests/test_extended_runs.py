@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -41,6 +42,27 @@ def test_an_extension_that_is_interrupted_is_resumed(tmp_path):
         go(tmp_path / "extended", extend=True, rounds=41, on_round=stop_after(22))
     broken_off(tmp_path / "extended", 33, rounds=41)
     assert_same(go(tmp_path / "extended", rounds=41), go(rounds=41))
+
+
+def test_a_run_that_ends_before_its_checkpoint_is_loaded_keeps_its_status(tmp_path, monkeypatch):
+    go(tmp_path, rounds=20)
+    seen = []
+
+    def failing(*arguments):
+        seen.append((Run.read(tmp_path).state, Run.read(tmp_path).round))
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(sys.modules["fedsum.runs.execute"], "train", failing)
+    with pytest.raises(MemoryError):
+        go(tmp_path, rounds=20)
+    run = Run.read(tmp_path)
+    assert (seen.pop(), run.state, run.round) == (("finished", 20), "finished", 20)
+    with pytest.raises(MemoryError):  # a process killed here must not leave a finished run of 41 rounds
+        go(tmp_path, rounds=41, extend=True)
+    run = Run.read(tmp_path)
+    assert (seen.pop(), run.state, run.round) == (("running", 20), "failed", 20)
+    monkeypatch.undo()
+    assert_same(go(tmp_path, rounds=41), go(rounds=41))
 
 
 @pytest.mark.parametrize(
