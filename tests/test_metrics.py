@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fedsum
-from fedsum import InputError, Metric
+from fedsum import FedAvg, InputError, Metric, Uniform, simulate
 from fedsum.base.metrics import BETTER, LABELS, better
 from fedsum.report import final_table
 from fedsum.report.page import payload
@@ -260,3 +261,24 @@ def test_another_direction_is_refused_on_resume(tmp_path):
     run("higher")
     with pytest.raises(InputError, match=r"metrics.test_auc = 'lower': the run in .* has 'higher'"):
         run("lower")
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), r"loss = 'a tensor of shape \(8,\)': the mean over the batch"),
+        (lambda outputs, targets: 1.0, "loss = 'a float': the mean over the batch, a tensor of one number"),
+    ],
+    ids=["one number per sample", "no tensor"],
+)
+def test_a_loss_that_is_no_mean_is_refused(loss, message):
+    task = Task(nn.Linear(4, 2), loss, [(torch.ones(4, 4), torch.tensor([0, 1, 0, 1]))] * 2)
+    with pytest.raises(InputError, match=message):
+        simulate(task, FedAvg(), Uniform(2, 1), rounds=1, local_steps=1, eta_l=0.1)
+
+
+@pytest.mark.parametrize("test_data", [5, np.zeros(3), [torch.zeros(3, 4)]])
+def test_test_data_of_another_kind_is_refused(test_data):
+    pairs = binary()
+    with pytest.raises(InputError, match=f"test_data = '{type(test_data).__name__}': a tensor of inputs and one of"):
+        Task(nn.Linear(4, 1), F.mse_loss, [(pairs.inputs, pairs.targets)], test_data)

@@ -72,7 +72,7 @@ def score(
     classes, pieces = True, []
     for chunk, outputs in chunks:
         chunk_targets = targets[chunk]
-        total += loss(outputs, chunk_targets).double() * len(chunk_targets)
+        total += _mean_loss(loss, outputs, chunk_targets).double() * len(chunk_targets)
         hits = correct_predictions(outputs, chunk_targets, threshold)
         classes = classes and hits is not None
         if hits is not None:
@@ -91,6 +91,14 @@ def score(
         group_loss=None if means is None else means[0],
         group_accuracy=None if means is None or not classes else means[1],
     )
+
+
+def _mean_loss(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
+    value: Any = loss(outputs, targets)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        kind = f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError("loss", f"a {kind}", "the mean over the batch, a tensor of one number")
+    return value.reshape(())
 
 
 def _tensor(needed_by: str, outputs: Any) -> Tensor:
