@@ -82,8 +82,10 @@ class Task(Samples):
         self.loss, self.gradient_norm = loss, gradient_norm
         self.metrics = check_metrics(metrics, self.test_data is not None)
         self._make = None if isinstance(model, nn.Module) else model
-        self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
-        self._training = copy.deepcopy(self._training).train()
+        module = under_seed(0, self._make) if callable(self._make) else model
+        if not isinstance(module, nn.Module):
+            raise InputError("model", type(module).__name__, "a torch module, or a function that makes one")
+        self._training = copy.deepcopy(module).train()
         self._evaluation = evaluation_copy(self._training)
         trained = {name: p for name, p in self._training.named_parameters() if p.requires_grad}
         if not trained:
@@ -117,6 +119,8 @@ class Task(Samples):
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._evaluation = evaluation_copy(moved._training)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
+        if isinstance(self.loss, nn.Module):  # it may have weights of classes
+            moved.loss = copy.deepcopy(self.loss).to(device, dtype)
         return moved
 
     def computing_in(self, dtype: torch.dtype) -> Self:
