@@ -349,6 +349,8 @@ def test_values_that_have_an_address_are_the_same_in_every_process():
     keep = [Opaque(), Opaque()]  # alive, so that their addresses differ
     assert digest([keep[0], 1]) == digest([keep[1], 1]) != digest([keep[0], 2])
     assert digest({"fn": lambda: 1}) == digest({"fn": lambda: 1})
+    assert list({8, 0}) != list({0, 8})  # as sets of strings, whose order differs in every process
+    assert digest([{8, 0}]) == digest([{0, 8}]) != digest([{1, 8}])
     ragged = [np.array([np.zeros(2), np.full(3, value)], dtype=object) for value in (1.0, 1.0, 2.0)]
     assert digest(ragged[0]) == digest(ragged[1]) != digest(ragged[2])
 

@@ -98,6 +98,8 @@ def add_to_digest(digest: Any, value: Any) -> None:
             add_to_digest(digest, item)
     elif isinstance(value, Mapping):
         add_to_digest(digest, [item for pair in sorted(value.items(), key=lambda pair: str(pair[0])) for item in pair])
+    elif isinstance(value, set | frozenset):
+        add_to_digest(digest, sorted(value, key=repr))
     else:
         # Without the addresses of functions and other objects, which differ in every process.
         digest.update(f"{_ADDRESS.sub('', repr(value))};".encode())

@@ -79,7 +79,7 @@ class Task(Samples):
         source: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(client_data, test_data, client_test_data, prepare, augment)
-        self.loss, self.gradient_norm = loss, gradient_norm
+        self.loss, self.gradient_norm, self.compute_dtype = loss, gradient_norm, self.dtype
         self.metrics = check_metrics(metrics, self.test_data is not None)
         self._make = None if isinstance(model, nn.Module) else model
         module = under_seed(0, self._make) if callable(self._make) else model
@@ -87,21 +87,20 @@ class Task(Samples):
             raise InputError("model", type(module).__name__, "a torch module, or a function that makes one")
         self._training = copy.deepcopy(module).train()
         self._evaluation = evaluation_copy(self._training)
-        trained = {name: p for name, p in self._training.named_parameters() if p.requires_grad}
-        if not trained:
+        shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
+        if not shapes:
             raise InputError("model", type(self._training).__name__, "a module with parameters to train")
-        self._names, self._shapes = list(trained), [p.shape for p in trained.values()]
-        self.dtype = self.compute_dtype = next(iter(trained.values())).dtype  # the module's own until a run's is set
+        self._names, self._shapes = list(shapes), list(shapes.values())
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
         self.has_dropout = may_draw(self._training) or draws(self._first_inputs)
         self.source = source
-        self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
-        refuse_batch_statistics(self._training, self._first_inputs)
-        self.threshold = output_threshold(
-            self._evaluation, self._first_inputs, self.targets, loss, bool(self.test_data)
-        )
+        trial = copy.deepcopy(self._training).to(self.dtype)  # the inputs' dtype, which the module may not have
+        self._use_channels_last = supports_channels_last(copy.deepcopy(trial), self._first_inputs)
+        refuse_batch_statistics(trial, self._first_inputs)
+        tested = self.test_data is not None
+        self.threshold = output_threshold(trial.eval(), self._first_inputs, self.targets, loss, tested)
 
     @property
     def better(self) -> dict[str, Better]:
