@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -41,6 +42,27 @@ def test_an_extension_that_is_interrupted_is_resumed(tmp_path):
         go(tmp_path / "extended", extend=True, rounds=41, on_round=stop_after(22))
     broken_off(tmp_path / "extended", 33, rounds=41)
     assert_same(go(tmp_path / "extended", rounds=41), go(rounds=41))
+
+
+def test_a_run_that_ends_before_its_checkpoint_is_loaded_keeps_its_status(tmp_path, monkeypatch):
+    go(tmp_path, rounds=20)
+    seen = []
+
+    def failing(*arguments):
+        seen.append((Run.read(tmp_path).state, Run.read(tmp_path).round))
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(sys.modules["fedsum.runs.execute"], "train", failing)
+    with pytest.raises(MemoryError):
+        go(tmp_path, rounds=20)
+    run = Run.read(tmp_path)
+    assert (seen.pop(), run.state, run.round) == (("finished", 20), "finished", 20)
+    with pytest.raises(MemoryError):  # a process killed here must not leave a finished run of 41 rounds
+        go(tmp_path, rounds=41, extend=True)
+    run = Run.read(tmp_path)
+    assert (seen.pop(), run.state, run.round) == (("running", 20), "failed", 20)
+    monkeypatch.undo()
+    assert_same(go(tmp_path, rounds=41), go(rounds=41))
 
 
 @pytest.mark.parametrize(
@@ -151,6 +173,16 @@ def test_a_rule_is_read_from_the_evaluations():
     assert stops(metric="test_accuracy", above=0.45) == [False, False, True, False, False]  # round 0 does not count
     assert stops(metric="train_loss", below=-0.42) == [False, False, True, False, True]
     assert stops(metric="test_accuracy", patience=2) == stops(metric="train_loss", patience=2) == [False] * 4 + [True]
+
+
+def test_patience_counts_from_the_best_number():
+    """A metric can be NaN at first, such as an AUC of one class."""
+    nan = float("nan")
+    rows = [{"round": t, "test_loss": value} for t, value in enumerate((0.9, nan, nan, 0.5, 0.4, 0.3, 0.4, 0.5))]
+    rule = StopWhen("test_loss", patience=2)
+    assert [bool(rule.reason(rows[:end])) for end in range(1, 9)] == [False] * 7 + [True]
+    always = [{"round": t, "test_loss": nan} for t in range(5)]
+    assert "test_loss = nan has not improved since round 1" in rule.reason(always)
 
 
 def test_a_run_stops_early_is_marked_and_resumes_alike(tmp_path, fedsum):

@@ -194,3 +194,7 @@ def test_what_is_refused(task):
         run(task, ServerOpt(FedDyn()))
     with pytest.raises(InputError, match="client_sizes, which Shifted does not have; use local_steps"):
         simulate(noisy(), FedAvg(), Uniform(7, 2), rounds=1, eta_l=0.1, local_epochs=1)
+    sized = noisy()
+    sized.client_sizes = [3, 1, 0, 2, 1, 1, 1]
+    with pytest.raises(InputError, match=r"task.client_sizes\[2\] = 0: at least one sample"):
+        simulate(sized, FedAvg(), Uniform(7, 2), rounds=1, eta_l=0.1, local_epochs=1)

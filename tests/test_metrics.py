@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fedsum
-from fedsum import InputError, Metric
+from fedsum import FedAvg, InputError, Metric, Uniform, simulate
 from fedsum.base.metrics import BETTER, LABELS, better
 from fedsum.report import final_table
 from fedsum.report.page import payload
@@ -136,6 +137,41 @@ def test_a_model_with_one_logit_has_an_accuracy(loss, shape, dtype):
     assert half == pytest.approx(float((task.test_data[1] == 0).float().mean()))
 
 
+def test_a_float64_model_has_the_same_metrics():
+    pairs = binary()
+    data = (pairs.inputs, pairs.targets)
+    model = pairs.model(pairs.init(0)).double()
+    task = Task(model, F.binary_cross_entropy_with_logits, [data], pairs.test_data)
+    assert task.init(0).dtype == task.dtype == torch.float32  # of an unbound task, as a deployment uses it
+    assert task.to(torch.device("cpu"), torch.float32).evaluate(pairs.init(0))["test_accuracy"] == 1.0
+    with pytest.raises(InputError, match="as batch statistics do"):
+        Task(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).double(), F.mse_loss, [data])
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, inputs):
+        return self.linear(inputs), inputs
+
+
+def test_metrics_need_one_output():
+    pairs = binary()
+    data = (pairs.inputs, pairs.targets)
+
+    def loss(outputs, targets):
+        return F.binary_cross_entropy_with_logits(outputs[0], targets)
+
+    assert Task(Pair, loss, [data], pairs.test_data).evaluate(pairs.init(0))["test_loss"] > 0
+    with_metric = Task(Pair, loss, [data], pairs.test_data, metrics={"auc": Metric(auc, better="higher")})
+    with pytest.raises(InputError, match="metrics with outputs = 'tuple': a model that returns one tensor"):
+        with_metric.evaluate(pairs.init(0))
+    with pytest.raises(InputError, match="per_client with outputs = 'tuple': a model that returns one tensor"):
+        Task(Pair, loss, [data], client_test_data=[data]).evaluate_clients(pairs.init(0))
+
+
 def test_probabilities_are_compared_with_a_half_and_squared_errors_are_no_accuracy():
     def half_up(loss):
         draw = torch.Generator().manual_seed(1)
@@ -225,3 +261,24 @@ def test_another_direction_is_refused_on_resume(tmp_path):
     run("higher")
     with pytest.raises(InputError, match=r"metrics.test_auc = 'lower': the run in .* has 'higher'"):
         run("lower")
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), r"loss = 'a tensor of shape \(8,\)': the mean over the batch"),
+        (lambda outputs, targets: 1.0, "loss = 'a float': the mean over the batch, a tensor of one number"),
+    ],
+    ids=["one number per sample", "no tensor"],
+)
+def test_a_loss_that_is_no_mean_is_refused(loss, message):
+    task = Task(nn.Linear(4, 2), loss, [(torch.ones(4, 4), torch.tensor([0, 1, 0, 1]))] * 2)
+    with pytest.raises(InputError, match=message):
+        simulate(task, FedAvg(), Uniform(2, 1), rounds=1, local_steps=1, eta_l=0.1)
+
+
+@pytest.mark.parametrize("test_data", [5, np.zeros(3), [torch.zeros(3, 4)]])
+def test_test_data_of_another_kind_is_refused(test_data):
+    pairs = binary()
+    with pytest.raises(InputError, match=f"test_data = '{type(test_data).__name__}': a tensor of inputs and one of"):
+        Task(nn.Linear(4, 1), F.mse_loss, [(pairs.inputs, pairs.targets)], test_data)

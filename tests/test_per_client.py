@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import fedsum
 from fedsum import Explicit, FedAvg, FedAWE, FedSUM, InputError, Run, Uniform, simulate
 from fedsum.runs import read_runs
-from fedsum.tasks import Quadratic, Task, network_of, vision
+from fedsum.tasks import ClientData, Partition, Quadratic, Task, network_of, vision
 from fedsum.tasks.scoring import has_sample_losses
 from fedsum.training.served import served_metrics
 
@@ -161,6 +161,29 @@ def test_a_run_logs_them_and_keeps_the_table(tmp_path):
     assert packed.clients["client"].tolist() == list("abcdefghijkl")
     with pytest.raises(InputError, match=r"per_client = False: the run in .* has True"):
         simulate(task, FedSUM(), schedule, rounds=9, **OPTIONS | {"per_client": False}, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize("names", [["001", "002", "NA"], ["a", "None", "nan"], ["1.0", "2", ""], ["2", "1", "0"]])
+def test_the_names_of_clients_are_read_as_they_were_given(names, tmp_path):
+    pairs = dict(zip(names, data(3), strict=True))
+    task = Task(linear, F.cross_entropy, pairs, client_test_data=pairs)
+    history = simulate(task, FedAvg(), Uniform(3, 2), rounds=1, folder=tmp_path / "run", **OPTIONS)
+    assert history.per_client["client"].tolist() == names
+    assert Run.read(tmp_path / "run").clients["client"].tolist() == names
+    packed = fedsum.pack(tmp_path / "run")
+    assert read_runs(packed)[0].clients["client"].tolist() == names
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, unmapped], ids=["mapped", "not mapped"])
+def test_held_out_samples_of_no_client_count_for_no_client(loss):
+    pairs = data(3)
+    inputs, targets = (torch.cat([pair[side] for pair in pairs]) for side in (0, 1))
+    parts = Partition([[0, 1, 2], [5, 6], [9, 10, 11]])
+    task = Task(linear, loss, pairs, client_test_data=ClientData(inputs, targets, parts))
+    x = task.init(3)
+    _, scores = task.evaluate_clients(x)
+    expected = [alone(task, x, inputs[part], targets[part]) for part in parts.parts]
+    assert np.allclose(np.stack([scores["loss"], scores["accuracy"]], 1), expected)
 
 
 def test_a_stopped_run_ends_with_the_same_bits(tmp_path):

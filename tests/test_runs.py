@@ -172,6 +172,34 @@ def test_a_modules_weights_have_their_names(tmp_path):
     assert all(torch.equal(found[name], value) for name, value in history.model().state_dict().items())
 
 
+class Shaped(Quadratic):
+    """A task whose model is neither a module nor a tensor."""
+
+    def model(self, x):
+        return {"shape": "round", "weights": x.tolist()}
+
+
+class Extra(torch.nn.Linear):
+    """A module whose state_dict has more than tensors."""
+
+    def get_extra_state(self):
+        return {"version": 1}
+
+    def set_extra_state(self, state):
+        assert state == {"version": 1}
+
+
+def test_a_model_of_any_kind_is_saved(tmp_path):
+    history = go(tmp_path / "own", task=Shaped(np.ones((9, 2)), np.ones((9, 2))), rounds=2)
+    assert Run.read(tmp_path / "own").state == "finished"
+    assert torch.equal(load_file(tmp_path / "own" / "model.safetensors")["x"], history.x)
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(5, 3, generator=draw), torch.arange(5) % 2) for _ in range(9)]
+    go(tmp_path / "extra", task=fedsum.tasks.Task(Extra(3, 2), torch.nn.functional.cross_entropy, data), rounds=2)
+    assert Run.read(tmp_path / "extra").state == "finished"
+    assert {"bias", "weight"} <= set(load_file(tmp_path / "extra" / "model.safetensors"))
+
+
 # A run is resumed only with the same config.
 
 
@@ -293,11 +321,12 @@ def test_many_rounds_of_a_function_are_known_by_its_values(tmp_path):
 def test_numbers_of_other_kinds(tmp_path):
     class Measured(Quadratic):
         def evaluate(self, x):
-            return {"train_loss": np.float32(0.5), "more": torch.tensor(2.0)}
+            return {"train_loss": np.float32(0.5), "more": torch.tensor(2.0), "positive": bool(x.sum() >= 0)}
 
     task = Measured(np.ones((9, 2)), np.zeros((9, 2)))
     go(tmp_path, task=task, rounds=np.int64(6), seed=np.int64(3), eta_g=np.float32(0.5), local_steps=np.int8(2))
-    assert Run.read(tmp_path).rows[-1]["train_loss"] == 0.5
+    run = Run.read(tmp_path)
+    assert (run.problem, run.rows[-1]["train_loss"], run.rows[-1]["positive"]) == ("", 0.5, 1)
     assert Run.read(tmp_path).rows[-1]["more"] == 2.0
 
 

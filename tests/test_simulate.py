@@ -134,6 +134,20 @@ def test_bad_input_is_refused_before_anything_runs(options, message):
     assert message in str(caught.value)
 
 
+def test_a_list_of_rates_is_refused_with_the_way_out():
+    with pytest.raises(InputError, match=r"eta_l = \[0.1, 0.05\]: .*fedsum.PerRound\(values\)"):
+        go(eta_l=[0.1, 0.05])
+
+
+def test_an_evaluation_without_the_train_loss_is_refused():
+    class Unmeasured(Quadratic):
+        def evaluate(self, x):
+            return {"loss": self.loss(x)}
+
+    with pytest.raises(InputError, match=r"evaluate = \['loss'\]: metrics with train_loss"):
+        go(Unmeasured(np.ones((N, 2)), np.ones((N, 2))))
+
+
 def test_a_schedule_that_breaks_its_word_is_caught():
     class Wrong(Uniform):
         def active(self, seed, round):

@@ -336,6 +336,36 @@ def test_data_in_lists_counts_and_numpy_counts_clients(tmp_path):
     assert digests[0].hexdigest() != digests[1].hexdigest()
 
 
+class Opaque:
+    """An object without a repr of its own, which would show its address."""
+
+
+def test_values_that_have_an_address_are_the_same_in_every_process():
+    def digest(value):
+        found = hashlib.sha256()
+        add_to_digest(found, value)
+        return found.hexdigest()
+
+    keep = [Opaque(), Opaque()]  # alive, so that their addresses differ
+    assert digest([keep[0], 1]) == digest([keep[1], 1]) != digest([keep[0], 2])
+    assert digest({"fn": lambda: 1}) == digest({"fn": lambda: 1})
+    assert list({8, 0}) != list({0, 8})  # as sets of strings, whose order differs in every process
+    assert digest([{8, 0}]) == digest([{0, 8}]) != digest([{1, 8}])
+    ragged = [np.array([np.zeros(2), np.full(3, value)], dtype=object) for value in (1.0, 1.0, 2.0)]
+    assert digest(ragged[0]) == digest(ragged[1]) != digest(ragged[2])
+
+
+def test_the_data_of_a_task_may_be_bfloat16():
+    half = [torch.linspace(0, 1, 6, dtype=torch.bfloat16).reshape(3, 2) + shift for shift in (0, 0, 1)]
+    targets = torch.tensor([0, 1, 1])
+    model = torch.nn.Linear(2, 2)
+    one, same, other = (
+        fedsum.tasks.Task(model, torch.nn.functional.cross_entropy, [(inputs, targets)]) for inputs in half
+    )
+    assert difference(one, same) is None
+    assert difference(one, other) == "task.sha256"
+
+
 def test_what_draws_is_the_same_every_time():
     def noisy(x, dtype):
         return (x + torch.randn_like(x)).to(dtype)

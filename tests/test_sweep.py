@@ -767,3 +767,18 @@ def test_a_metrics_file_that_csv_cannot_read_is_a_problem_and_no_traceback(tmp_p
         written(tmp_path / "runs/one/metrics.csv", text)
         assert "metrics.csv" in Run.read(tmp_path / "runs/one").problem
         assert fedsum("show", "runs/one")[0] == 0
+
+
+def test_long_values_that_begin_alike_have_their_own_names(tmp_path):
+    chances = [[0.5] * 30, [0.5] * 29 + [0.9]]
+    rows = [{"name": "Independent", "p": p} for p in chances]
+    base = {"rounds": 2, "local_steps": 1, "eta_l": 0.1, "task": {"name": "quadratic", "n": 30, "d": 2}}
+    names = [
+        [run.name for run in expand({**base, "algorithm": "FedSUM", "sweep": {"schedule": values}}, tmp_path)]
+        for values in (rows, rows[::-1])
+    ]
+    assert len(set(names[0])) == 2
+    assert names[0] == names[1][::-1]  # a function of the values
+    assert all(name.startswith("Independent-p=-0.5-0.5") and len(name) <= 80 for name in names[0])
+    with pytest.raises(InputError, match="the same values twice"):
+        expand({**base, "algorithm": "FedSUM", "sweep": {"schedule": [rows[0], rows[1], rows[0]]}}, tmp_path)

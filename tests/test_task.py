@@ -442,3 +442,40 @@ def test_a_network_that_computes_its_forward_pass_again(precision):
         found.append((task.gradient(x, 0, batch), task.evaluate(x)))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+def test_a_preparation_that_draws_is_keyed_by_the_runs_seed():
+    def noisy(x, dtype):
+        return (x + torch.randn_like(x)).to(dtype)
+
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(6, 3, generator=draw), torch.randint(2, (6,), generator=draw)) for _ in range(4)]
+    models = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)  # the state of torch's generator must not matter
+        task = Task(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data, prepare=noisy)
+        options = {"rounds": 3, "local_steps": 2, "eta_l": 0.1}
+        models.append(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), engine="loop", **options).x)
+    assert torch.equal(*models)
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched", "streams", "workers"])
+def test_a_loss_with_class_weights_has_the_dtype_of_the_run(engine):
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(6, 3, generator=draw), torch.randint(2, (6,), generator=draw)) for _ in range(3)]
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0]))
+    weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    options = {"rounds": 2, "local_steps": 2, "eta_l": 0.1, "dtype": torch.float64, "engine": engine}
+    models = [
+        fedsum.simulate(Task(nn.Linear(3, 2), given, data), fedsum.FedSUM(), fedsum.Uniform(3, 2), **options).model()
+        for given in (loss, partial(nn.functional.cross_entropy, weight=weights))
+        for _ in [torch.manual_seed(0)]
+    ]
+    assert loss.weight.dtype == torch.float32  # the user's own is not changed
+    assert torch.allclose(models[0].weight, models[1].weight, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("model", [lambda: None, "resnet18", 3], ids=["nothing", "a name", "a number"])
+def test_a_model_of_another_kind_is_refused(model):
+    with pytest.raises(InputError, match=r"model = '.*': a torch module, or a function that makes one"):
+        Task(model, nn.functional.cross_entropy, [(torch.zeros(2, 3), torch.tensor([0, 1]))])

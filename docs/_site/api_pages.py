@@ -25,6 +25,8 @@ OTHER_PAGES = {
 }
 FIRST = ("simulate", "compare", "Task", "vision", "FedSUM", "FedSUMB", "FedSUMCR")
 """names at the top of their page"""
+WITH_INHERITED = ("Task",)
+"""classes whose base class is not public, so that their page has its methods"""
 NOTES = {"simulate": "All other arguments are settings of the run: [Settings](../settings.md#run).\n\n"}
 
 
@@ -58,8 +60,10 @@ def page(title: str, names: list[tuple[str, str]]) -> str:
 
     parts = [f"# {title}\n\n"]
     for shown, target in sorted(names, key=lambda pair: rank(pair[0])):
-        parts.append(f"::: {target}\n    options:\n      heading: {shown}\n      toc_label: {shown.split('.')[-1]}\n\n")
-        parts.append(NOTES.get(shown.split(".")[-1], ""))
+        last = shown.split(".")[-1]
+        inherited = "      inherited_members: true\n" if last in WITH_INHERITED else ""
+        parts.append(f"::: {target}\n    options:\n      heading: {shown}\n      toc_label: {last}\n{inherited}\n")
+        parts.append(NOTES.get(last, ""))
     return "".join(parts)
 
 

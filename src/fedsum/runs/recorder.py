@@ -39,7 +39,11 @@ def recorded(
     with closing(RunFolder(path)) as folder, stop_requests() as request:
         if extend:
             refuse_without_checkpoint(folder.path)  # before its config has more rounds
+        before = Run.read(folder.path)
         folder.claim(config, device, extend=extend)
+        if before.state == "finished" and before.config.get("rounds", 0) < spec.options.rounds:
+            # The config has the new rounds: a process that is killed now must not leave a finished run.
+            folder.set_status("running", before.round)
         recorder = Recorder(folder, config, request)
         try:
             yield recorder
@@ -68,7 +72,8 @@ class Recorder(Observer):
 
     def __init__(self, folder: RunFolder, config: Table, request: StopRequest) -> None:
         self.folder, self._config, self._request = folder, config, request
-        self._done, self._rounds, self._has_result = 0, 0, False
+        found = Run.read(folder.path)  # the status stays if the run fails before its checkpoint is loaded
+        self._done, self._rounds, self._has_result = found.round, 0, found.state == "finished"
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
         self._writer: threading.Thread | None = None
@@ -111,7 +116,7 @@ class Recorder(Observer):
         if self._saved_round < run.state.done:
             self.save(run)
         self.wait()
-        self.folder.save_model(history.model())
+        self.folder.save_model(history.model(), history.x)
         (self.folder.path / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
         self.folder.log(f"finished after round {run.state.done}, {run.state.training_seconds:.1f} s of training")
         if history.reason:

@@ -80,9 +80,15 @@ class Run:
         if self.packed_clients is not None:
             return pd.DataFrame(self.packed_clients)
         try:
-            return pd.read_csv(self.folder / CLIENTS)
-        except (OSError, ValueError):  # ValueError: an empty or damaged file
+            # As text, because pandas would read the names "001" and "NA" as 1 and NaN.
+            cells = pd.read_csv(self.folder / CLIENTS, dtype=str, keep_default_na=False)
+            names = cells.pop("client").tolist()
+            scores: pd.DataFrame = cells.apply(pd.to_numeric)
+        except (OSError, ValueError, KeyError):  # an empty or damaged file
             return None
+        ids = list(range(len(names)))
+        scores.insert(0, "client", ids if names == list(map(str, ids)) else names)
+        return scores
 
     @property
     def name(self) -> str:

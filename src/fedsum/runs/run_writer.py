@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ..base.checks import InputError, short
 from ..base.files import delete_partial_files, flush, written_whole
@@ -179,11 +180,13 @@ class RunFolder:
         with (self.path / LOG).open("a") as file:
             file.write(f"{now()} {line}\n")
 
-    def save_model(self, model: Any) -> None:
-        """Writes the model: a module under the names of its parameters, a plain vector under `x`."""
-        tensors = model.state_dict() if isinstance(model, torch.nn.Module) else {"x": torch.as_tensor(model)}
+    def save_model(self, model: Any, x: Tensor) -> None:
+        """Writes the tensors of a module under their names; of any other model the flat vector, under `x`."""
+        tensors = model.state_dict() if isinstance(model, torch.nn.Module) else {"x": x}
+        # A module may keep other objects in its state.
+        entries = {k: Entry.of(v.detach().cpu()) for k, v in tensors.items() if isinstance(v, Tensor)}
         with written_whole(self.path / MODEL) as part:
-            tensorfile.write(part, {k: Entry.of(v.detach().cpu()) for k, v in tensors.items()}, {"format": "pt"})
+            tensorfile.write(part, entries, {"format": "pt"})
 
 
 def read_toml(path: Path) -> Table:

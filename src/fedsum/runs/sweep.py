@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import InputError, short
-from ..base.toml_values import Table
+from ..base.toml_values import Table, sha256
 from ..spec import PARTS, SWEEP, RunSpec, assigned, display_label, display_name
 from ..training import RESULT_NEUTRAL
 from .execute import execute_quietly
@@ -36,6 +36,8 @@ from .stop_requests import stop_requests
 _MAX_ATTEMPTS = 3
 """a run fails when its worker has died this many times"""
 _POLL_SECONDS = 0.5
+_LONGEST = 80
+"""characters of a setting's part of a run's name"""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,17 @@ def _labels(key: str, values: Sequence[Any], all_keys: Sequence[str]) -> list[st
         label = name if plain else f"{last if is_unique else key}={name}"
         # Fields are added only if several values have the same name.
         labels.append(label if names.count(name) == 1 else "-".join([label, *fields]))
-    return [re.sub(r"[^A-Za-z0-9._=+-]+", "-", label)[:80] or "default" for label in labels]
+    return _as_file_names(labels)
+
+
+def _as_file_names(labels: Sequence[str]) -> list[str]:
+    """The labels in letters that every file system allows, at most 80; a digest keeps different labels apart."""
+    names = [re.sub(r"[^A-Za-z0-9._=+-]+", "-", label)[:_LONGEST] or "default" for label in labels]
+    labels_of = {name: {label for label, own in zip(labels, names, strict=True) if own == name} for name in names}
+    return [
+        name if len(labels_of[name]) == 1 else f"{name[: _LONGEST - 9]}-{sha256(label)[:8]}"
+        for label, name in zip(labels, names, strict=True)
+    ]
 
 
 def run_all(

@@ -6,6 +6,7 @@ without changing a result.
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..tasks import BaseTask, Task, network_of
 MEASURED = ("loss", "prepare", "gradient")
 """fields that are compared to six digits"""
 _BATCH = 32
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 
 def task_fingerprint(task: BaseTask) -> Table:
@@ -83,8 +85,11 @@ def _is_data(value: Any) -> bool:
 
 def add_to_digest(digest: Any, value: Any) -> None:
     if isinstance(value, Tensor):
+        value = value.float() if value.dtype == torch.bfloat16 else value  # NumPy has no bfloat16
         value = value.detach().cpu().contiguous().numpy()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        add_to_digest(digest, value.tolist())
+    elif isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape};".encode())
         digest.update(np.ascontiguousarray(value).data)
     elif isinstance(value, list | tuple):
@@ -93,5 +98,8 @@ def add_to_digest(digest: Any, value: Any) -> None:
             add_to_digest(digest, item)
     elif isinstance(value, Mapping):
         add_to_digest(digest, [item for pair in sorted(value.items(), key=lambda pair: str(pair[0])) for item in pair])
+    elif isinstance(value, set | frozenset):
+        add_to_digest(digest, sorted(value, key=repr))
     else:
-        digest.update(f"{value!r};".encode())
+        # Without the addresses of functions and other objects, which differ in every process.
+        digest.update(f"{_ADDRESS.sub('', repr(value))};".encode())

@@ -174,8 +174,13 @@ def leaf(folder: str | Path) -> ClientData:
 def check_test_data(test_data: tuple[Tensor, Tensor] | None) -> None:
     if test_data is None:
         return
-    tensors = len(test_data) == 2 and all(isinstance(side, Tensor) for side in test_data)
-    if not tensors or len(test_data[0]) != len(test_data[1]) or not len(test_data[0]):
+    pair = isinstance(test_data, tuple | list) and len(test_data) == 2
+    if (
+        not pair
+        or not all(isinstance(side, Tensor) for side in test_data)
+        or len(test_data[0]) != len(test_data[1])
+        or not len(test_data[0])
+    ):
         raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
     for side, values in zip(("inputs", "targets"), test_data, strict=True):
         if (sample := _not_finite(values)) is not None:

@@ -41,7 +41,7 @@ def evaluate(task: "Task", x: Tensor, outputs: Outputs, per_client: bool) -> tup
             row["test_accuracy"] = test.accuracy
         row |= _own_metrics(task, "test", test, targets)
         if groups is not None:
-            clients = _of_groups(test) if pooled else _of_labels(test, task.label_shares)
+            clients = _of_clients(test) if pooled else _of_labels(test, task.label_shares)
     if per_client and not clients:
         clients = score_clients(task, x, outputs)
     return row, clients
@@ -52,7 +52,7 @@ def score_clients(task: "Task", x: Tensor, outputs: Outputs) -> ClientScores:
     if task.client_test is not None:
         inputs, targets = task.client_test.inputs, task.client_test.targets
         groups = _client_groups(task)
-        return _of_groups(score(outputs(x, inputs), targets, task.loss, task.threshold, groups=groups))
+        return _of_clients(score(outputs(x, inputs), targets, task.loss, task.threshold, groups=groups))
     if not task.test_data:
         accepted = "needs data to evaluate on: Task(..., test_data), or each client's own, client_test_data"
         raise InputError("per_client", True, accepted)
@@ -105,10 +105,11 @@ def _client_groups(task: "Task") -> Groups:
     """The clients' own test data by client."""
     data = task.client_test
     assert data is not None
-    of_sample = torch.empty(len(data.targets), dtype=torch.int64)
+    # Samples of no client are a group of their own, the last one.
+    of_sample = torch.full((len(data.targets),), data.partition.n, dtype=torch.int64)
     for client, part in enumerate(data.partition.parts):
         of_sample[torch.from_numpy(part)] = client
-    return Groups(of_sample.to(task.device), data.partition.n, _sample_losses(task, data.inputs, data.targets))
+    return Groups(of_sample.to(task.device), data.partition.n + 1, _sample_losses(task, data.inputs, data.targets))
 
 
 def _sample_losses(task: "Task", inputs: Tensor, targets: Tensor) -> bool:
@@ -122,6 +123,11 @@ def _of_groups(scores: Scores) -> ClientScores:
     assert scores.group_loss is not None
     clients = {"loss": scores.group_loss.numpy()}
     return clients if scores.group_accuracy is None else clients | {"accuracy": scores.group_accuracy.numpy()}
+
+
+def _of_clients(scores: Scores) -> ClientScores:
+    """Without the group of `_client_groups` that belongs to no client."""
+    return {name: values[:-1] for name, values in _of_groups(scores).items()}
 
 
 def _of_labels(scores: Scores, shares: NDArray[np.float64]) -> ClientScores:

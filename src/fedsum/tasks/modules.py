@@ -53,3 +53,14 @@ class _Call(nn.Module):
 def may_draw(module: nn.Module) -> bool:
     """Whether the module may draw random numbers, as dropout does."""
     return any(type(layer) not in _WITHOUT_RANDOMNESS for layer in module.modules())
+
+
+def draws(make_inputs: Callable[[], Tensor]) -> bool:
+    """Whether a user's preparation draws random numbers from torch."""
+    with torch.random.fork_rng(devices=[]):
+        before = torch.default_generator.get_state()
+        try:
+            make_inputs()
+        except Exception:  # a preparation that fails here fails in training, where the error is reported
+            return False
+        return not torch.equal(before, torch.default_generator.get_state())

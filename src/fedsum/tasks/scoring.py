@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
 
+from ..base.checks import InputError
 from .network import Loss
 
 _LOGITS, _PROBABILITIES = 0.0, 0.5
@@ -71,14 +72,15 @@ def score(
     classes, pieces = True, []
     for chunk, outputs in chunks:
         chunk_targets = targets[chunk]
-        total += loss(outputs, chunk_targets).double() * len(chunk_targets)
+        total += _mean_loss(loss, outputs, chunk_targets).double() * len(chunk_targets)
         hits = correct_predictions(outputs, chunk_targets, threshold)
         classes = classes and hits is not None
         if hits is not None:
             correct += hits.sum()
         if gather:
-            pieces.append(outputs.detach().cpu())
+            pieces.append(_tensor("metrics", outputs).detach().cpu())
         if groups:
+            outputs = _tensor("per_client", outputs)
             _add_to_groups(sums, groups, groups.of_sample[chunk], outputs, chunk_targets, loss, hits)
     n = len(targets)
     means = (sums[:2] / sums[2]).cpu() if groups else None
@@ -89,6 +91,20 @@ def score(
         group_loss=None if means is None else means[0],
         group_accuracy=None if means is None or not classes else means[1],
     )
+
+
+def _mean_loss(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
+    value: Any = loss(outputs, targets)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        kind = f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError("loss", f"a {kind}", "the mean over the batch, a tensor of one number")
+    return value.reshape(())
+
+
+def _tensor(needed_by: str, outputs: Any) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"{needed_by} with outputs", type(outputs).__name__, "a model that returns one tensor")
+    return outputs
 
 
 def correct_predictions(outputs: Any, targets: Tensor, threshold: float | None) -> Tensor | None:
@@ -106,7 +122,7 @@ def _add_to_groups(
     sums: Tensor,
     groups: Groups,
     of_sample: Tensor,
-    outputs: Any,
+    outputs: Tensor,
     targets: Tensor,
     loss: Loss,
     hits: Tensor | None,

@@ -17,7 +17,7 @@ from .client_data import ClientData, OwnData
 from .evaluation import ClientScores, evaluate, score_clients
 from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
-from .modules import evaluation_copy, may_draw, under_seed, within
+from .modules import draws, evaluation_copy, may_draw, under_seed, within
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .normalization import refuse_batch_statistics
 from .samples import Samples
@@ -85,8 +85,10 @@ class Task(Samples):
         self.loss, self.gradient_norm, self.compute_dtype = loss, gradient_norm, self.dtype
         self.metrics = check_metrics(metrics, self.test_data is not None)
         self._make = None if isinstance(model, nn.Module) else model
-        self._training = model if isinstance(model, nn.Module) else under_seed(0, model)
-        self._training = copy.deepcopy(self._training).train()
+        module = under_seed(0, self._make) if callable(self._make) else model
+        if not isinstance(module, nn.Module):
+            raise InputError("model", type(module).__name__, "a torch module, or a function that makes one")
+        self._training = copy.deepcopy(module).train()
         self._evaluation = evaluation_copy(self._training)
         shapes = {name: p.shape for name, p in self._training.named_parameters() if p.requires_grad}
         if not shapes:
@@ -95,13 +97,13 @@ class Task(Samples):
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
-        self.has_dropout = may_draw(self._training)
+        self.has_dropout = may_draw(self._training) or draws(self._first_inputs)
         self.source = source
-        self._use_channels_last = supports_channels_last(copy.deepcopy(self._training), self._first_inputs)
-        refuse_batch_statistics(self._training, self._first_inputs)
-        self.threshold = output_threshold(
-            self._evaluation, self._first_inputs, self.targets, loss, bool(self.test_data)
-        )
+        trial = copy.deepcopy(self._training).to(self.dtype)  # the inputs' dtype, which the module may not have
+        self._use_channels_last = supports_channels_last(copy.deepcopy(trial), self._first_inputs)
+        refuse_batch_statistics(trial, self._first_inputs)
+        tested = self.test_data is not None
+        self.threshold = output_threshold(trial.eval(), self._first_inputs, self.targets, loss, tested)
 
     @property
     def better(self) -> dict[str, Better]:
@@ -119,6 +121,8 @@ class Task(Samples):
         moved._training = copy.deepcopy(self._training).to(device, dtype)
         moved._evaluation = evaluation_copy(moved._training)
         moved.scale = None if self._scale64 is None else self._scale64.to(device, dtype)
+        if isinstance(self.loss, nn.Module):  # it may have weights of classes
+            moved.loss = copy.deepcopy(self.loss).to(device, dtype)
         return moved
 
     def computing_in(self, dtype: torch.dtype) -> Self:

@@ -18,7 +18,14 @@ def step_counts(task: BaseTask, options: Options) -> StepCounts:
     if sizes is None:
         accepted = f"a task with the attribute client_sizes, which {type(task).__name__} does not have; use local_steps"
         raise InputError("local_epochs", epochs, accepted)
-    counts = -(-np.asarray(sizes, dtype=np.int64) * epochs // options.batch_size)
+    samples = np.asarray(sizes, dtype=np.int64)
+    if samples.min() < 1:
+        client = int(samples.argmin())
+        accepted = (
+            "at least one sample: an epoch of such a client has no step; leave the client out, or use local_steps"
+        )
+        raise InputError(f"task.client_sizes[{client}]", int(samples[client]), accepted)
+    counts = -(-samples * epochs // options.batch_size)
     return int(counts[0]) if (counts == counts[0]).all() else counts
 
 

@@ -206,4 +206,6 @@ def rate_values(table: Any, rounds: int) -> list[float]:
 def check_rate(field: str, rate: Any) -> Rate:
     if callable(rate):
         return rate  # type: ignore[no-any-return]  # its values are checked round by round
+    if isinstance(rate, Sequence) and not isinstance(rate, str):
+        raise InputError(field, rate, "a number, or a function of the round, such as fedsum.PerRound(values)")
     return real(field, rate, above=0)

@@ -1,5 +1,6 @@
 """Early stopping: a rule on a metric, read from a run's evaluations alone, so that a resumed run stops alike."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +21,7 @@ class StopWhen:
       metric: a column of the metrics, such as "test_accuracy".
       above: stop when the metric is above this value.
       below: stop when the metric is below this value.
-      patience: stop when the best value is this many rounds old.
+      patience: stop when the best value is this many rounds old. NaN is no value.
 
     >>> rule = StopWhen("test_accuracy", above=0.9)
     >>> rule.reason([{"round": 10, "test_accuracy": 0.8}, {"round": 20, "test_accuracy": 0.91}])
@@ -68,7 +69,8 @@ class StopWhen:
         if self.below is not None and values[last] < self.below:
             return f"{head} is below {self.below:g}"
         lower = better(self.metric, stated or {}) == "lower"
-        best = (min if lower else max)(values, key=lambda t: values[t])
+        numbers = {t: value for t, value in values.items() if not math.isnan(value)} or values
+        best = (min if lower else max)(numbers, key=lambda t: numbers[t])
         if self.patience is not None and last - best >= self.patience:
             return f"{head} has not improved since round {best}"
         return ""

@@ -265,6 +265,9 @@ class _Loop:
         state, started = self.state, time.perf_counter()
         row: dict[str, float] = {"round": state.done}
         row |= self._main_metrics(x)
+        if "train_loss" not in row:
+            accepted = "metrics with train_loss, the mean over all training samples"
+            raise InputError("task.evaluate", [name for name in row if name != "round"], accepted)
         if self.evaluated_model == "clients":
             row |= {f"server_{name}": value for name, value in self.evaluate_model(state.server["x"]).items()}
         state.evaluation_seconds += time.perf_counter() - started
@@ -275,8 +278,8 @@ class _Loop:
         if self.round_clock:
             row |= {"late": state.late}
         row |= {"seconds": state.training_seconds, "eval_seconds": state.evaluation_seconds}
-        # As Python numbers, because the row is written to files.
-        return {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
+        # As Python numbers, because the row is written to files. A bool, which is an int too, would be written as True.
+        return {name: int(value) if isinstance(value, int) else float(value) for name, value in row.items()}
 
     def _evaluated(self) -> Tensor:
         """The evaluated model."""
