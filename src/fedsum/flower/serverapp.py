@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..algorithms import Algorithm
 from ..participation import Schedule
-from ..tasks.client_data import OwnData
+from ..tasks import OwnData
 from .client_keys import read_client_keys
 from .deployment import Deployment
 from .federation import Federation

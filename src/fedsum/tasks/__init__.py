@@ -1,7 +1,7 @@
 """Tasks: models, losses and clients' data."""
 
 from . import models
-from .client_data import ClientData, by_client, leaf
+from .client_data import ClientData, OwnData, by_client, leaf
 from .curvature import Curvature, curvature
 from .data import IMAGE_SETS, Images, at_hand, load
 from .evaluation import ClientScores
@@ -30,6 +30,7 @@ __all__ = [
     "Metric",
     "Network",
     "Outputs",
+    "OwnData",
     "Partition",
     "Quadratic",
     "Standardize",

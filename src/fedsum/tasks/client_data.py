@@ -22,7 +22,14 @@ _TARGETS = ("label", "labels", "target", "y")
 
 
 class OwnData(list[tuple[Tensor, Tensor]]):
-    """One client's data. Every other client, whose number of samples is unknown, has a single sample."""
+    """One client's data. Every other client, whose number of samples is unknown, has a single sample.
+
+    `fedsum.flower.own_data` makes one. A `fedsum.tasks.Task` refuses weights by number of samples for it.
+
+    >>> from fedsum.flower import own_data
+    >>> isinstance(own_data(1, 3, torch.ones(5, 2), torch.zeros(5)), OwnData)
+    True
+    """
 
 
 @dataclass(frozen=True, eq=False)
