@@ -79,7 +79,7 @@ def draw(results, path):
 
     limits = {row["limit"]: (row["pattern"].split(",")[0], "bottom") for row in results if row["limit"]}
     limits[min(limits)] = limits[min(limits)][0], "top"  # the labels of two close limits must not overlap
-    figure, panels = plt.subplots(1, len(RATES), figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(RATES), figsize=(7, 3.8), sharey=True, layout="constrained")
     for panel, rate in zip(panels, RATES, strict=True):
         for colour, style, name in zip(
             ("#0072b2", "#e69f00", "#009e73", "#d55e00"), ("-", "--", ":", "-."), PATTERNS, strict=True
@@ -95,9 +95,7 @@ def draw(results, path):
         panel.minorticks_off()
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("$\\eta_g\\eta_l K$ times sharpness")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PATTERNS), frameon=False
-    )
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
 
