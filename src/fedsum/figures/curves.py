@@ -23,8 +23,10 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
       title: the figure's title, above all panels.
       x: the column on the horizontal axis, such as `round` or `time`.
     """
-    figure = NotebookFigure(figsize=(6.0 * len(columns), 4.0), layout="constrained")
-    for ax, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
+    width = 6.0 if len(columns) == 1 else 4.5 * len(columns)
+    figure = NotebookFigure(figsize=(width, 4.0), layout="constrained")
+    axes = figure.subplots(1, len(columns), squeeze=False)[0]
+    for ax, column in zip(axes, columns, strict=True):
         for number, (name, metrics) in enumerate(runs.items()):
             # Curves of the FedSUM family coincide. Thinner, dashed lines on top leave the lines below visible.
             ax.plot(
@@ -40,8 +42,8 @@ def curves(runs: Mapping[str, pd.DataFrame], columns: Sequence[str], title: str 
         if is_percent(column):
             ax.yaxis.set_major_formatter(PercentTicks())
         label_axes(ax, in_words(x), in_words(column))
-        if len(runs) > 1:
-            ax.legend(frameon=False)
+    if len(runs) > 1:
+        axes[0].legend(frameon=False)  # the panels have the same curves
     if title:
         figure.suptitle(wrapped(title, figure.get_figwidth()))
     return figure
