@@ -103,7 +103,7 @@ ENTRIES = (
         "schedule = fedsum.Periodic(40, groups=4, dwell=10, size=8)",
         "Groups of clients take turns of `dwell` rounds. In each round `size` clients of the group are drawn.",
         "Regions or time zones that are online one after the other.",
-        "At least as long as the turns of all other groups, and longer for a client that is not drawn in its group's turn.",
+        "At least as long as the turns of all other groups. A client that is not drawn waits for another turn.",
         'schedule = {name = "Periodic", groups = 4, dwell = 10, size = 8}',
     ),
     Entry(
