@@ -254,6 +254,27 @@ def stability():
     return table(["", *(names.get(pattern, pattern) for pattern in patterns)], rows)
 
 
+def edge():
+    measured = read("edge.json")
+    rates = sorted({row["rate"] for row in measured})
+    cells = {(row["pattern"], row["rate"]): _sharpness(row) for row in measured}
+    rows = [
+        (
+            {"all clients": "full"}.get(pattern, pattern.partition(",")[0]),
+            f"{limit:.2f}" if limit is not None else "",
+            *(cells[pattern, rate] for rate in rates),
+        )
+        for pattern, limit in {row["pattern"]: row["limit"] for row in measured}.items()
+    ]
+    return table(["participation", "predicted", *(f"measured, eta_l = {rate:g}" for rate in rates)], rows)
+
+
+def _sharpness(row):
+    """Times the step size, as in benchmarks/edge.py: the mean over the last third of the rounds."""
+    last = row["edge"][-len(row["edge"]) // 3 :]
+    return "diverged" if row["diverged"] is not None else f"{statistics.fmean(last):.2f}"
+
+
 def _with_period(row, limit, period):
     if row[limit] is None:
         return ""
@@ -265,6 +286,7 @@ TABLES = {
     "checkpoints": checkpoints,
     "cpu-step": cpu_step,
     "deep": deep,
+    "edge": edge,
     "engine-cpu": engine_cpu,
     "engine-gpu": engine_gpu,
     "link": link,

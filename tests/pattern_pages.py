@@ -41,7 +41,7 @@ ENTRIES = (
         "Uniform",
         "schedule = fedsum.Uniform(40, size=8)",
         "`size` clients are drawn per round, uniformly and without replacement. The paper calls it P1 and Case 1.",
-        "The server draws from a pool that is always online.",
+        "A server that draws from a pool that is always online.",
         f"A client is active every N/`size` rounds on average. {_INDEPENDENT_DELAYS}",
         'schedule = {name = "Uniform", size = 8}',
     ),
@@ -58,7 +58,7 @@ ENTRIES = (
         "Sine",
         "schedule = fedsum.Sine(40, size=8)",
         "Each client is active with probability size/n (0.3 sin(pi t/5) + 0.7) in round t. The paper calls it P3.",
-        "The number of active clients rises and falls every ten rounds.",
+        "A number of active clients that rises and falls every ten rounds.",
         "Somewhat longer than with `Independent`, because on average only 0.7 `size` clients are active.",
         'schedule = {name = "Sine", size = 8}',
     ),
@@ -85,7 +85,7 @@ ENTRIES = (
         "schedule = fedsum.Biased(40, group=4)",
         "Each client is active with the probability of its group of `group` clients: `start` in the first group, "
         "`drop` less in each following group, and never below `floor`.",
-        "Some clients have a good connection and others a bad one. FedAvg is biased here.",
+        "Clients with good and with bad connections. FedAvg is biased here.",
         "Long for the rare clients, short for the others.",
         'schedule = {name = "Biased", group = 4}',
     ),
@@ -103,14 +103,14 @@ ENTRIES = (
         "schedule = fedsum.Periodic(40, groups=4, dwell=10, size=8)",
         "Groups of clients take turns of `dwell` rounds. In each round `size` clients of the group are drawn.",
         "Regions or time zones that are online one after the other.",
-        "At least the turns of all other groups. A client that is not drawn in its group's turn waits longer.",
+        "At least as long as the turns of all other groups. A client that is not drawn waits for another turn.",
         'schedule = {name = "Periodic", groups = 4, dwell = 10, size = 8}',
     ),
     Entry(
         "Spaced",
         "schedule = fedsum.Spaced(40, size=8, separation=4)",
         "As `Uniform`, but an active client is not drawn in the next `separation` - 1 rounds.",
-        "The server limits how often a client takes part, as matrix mechanisms for differential privacy require.",
+        "A server that limits how often a client takes part, as matrix mechanisms for differential privacy require.",
         "Shorter than with `Uniform`, because the draw excludes the clients that were active last.",
         'schedule = {name = "Spaced", size = 8, separation = 4}',
     ),
@@ -128,7 +128,7 @@ ENTRIES = (
         "nights = fedsum.Diurnal(40, peak=0.7, trough=0.05, period=24)\n"
         'schedule = fedsum.Sampled(nights, size=8, order="oldest")',
         "The server chooses `size` of the available clients, at random or by their last active round.",
-        "The server chooses among devices that come and go ([details]"
+        "A server that chooses among devices that come and go ([details]"
         "(participation.md#choosing-among-the-available-clients)).",
         'Short with order `"oldest"`, which chooses the clients that were active longest ago.',
         "[schedule]\n"
@@ -144,8 +144,8 @@ ENTRIES = (
         '            file.write(f"{t},{client}\\n")\n'
         'schedule = fedsum.Trace.read("seen.csv", repeat=True)',
         "A file lists the active clients per round. The example writes such a file; use your own log instead.",
-        "You have a record of a real federation ([traces](participation.md#traces)).",
-        "Those of the record. With `repeat`, the record starts over after its last round. In the picture, one client "
+        "A real federation, from a log of its rounds ([traces](participation.md#traces)).",
+        "Those of the log. With `repeat`, the log starts over after its last round. In the picture, one client "
         "is absent in all rounds, so tau_t does not fall.",
         'task = {name = "digits", clients = 40}\nschedule = {name = "Trace", path = "seen.csv", repeat = true}',
     ),
@@ -157,7 +157,7 @@ ENTRIES = (
         "schedule = fedsum.Availability.from_intervals(clients, starts, ends, n=40, round_length=1, repeat=True)",
         "All clients that are available for the whole round are active. The example has rounds of one hour, and "
         "each client is available for five and a half hours per day.",
-        "Your log says from when to when a device was available ([intervals]"
+        "Real devices, from a log of the times at which each was available ([intervals]"
         "(participation.md#availability-intervals)).",
         "Those of the log.",
     ),
@@ -167,7 +167,7 @@ ENTRIES = (
         "schedule = fedsum.Asynchronous(40, fedsum.Devices(seconds_per_step=speeds), buffer=8)",
         "A round is one server step. The active clients are the next `buffer` clients whose updates arrive, so fast "
         "devices are active more often.",
-        "The server does not wait for slow devices ([asynchronous training](time.md#asynchronous-training)).",
+        "A server that does not wait for slow devices ([asynchronous training](time.md#asynchronous-training)).",
         "Those of the slowest device. The age of the model that a client trained from is not part of them.",
         "[schedule]\n"
         'name = "Asynchronous"\nbuffer = 8\n'

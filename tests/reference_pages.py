@@ -18,7 +18,7 @@ import fedsum.flower
 from fedsum.algorithms import ALGORITHMS
 from fedsum.cli.main import app
 from fedsum.cli.settings_command import setting_rows
-from fedsum.participation import SCHEDULES
+from fedsum.participation import SCHEDULES, Availability, Explicit, Sampled, Trace
 from fedsum.tasks import Quadratic, text, vision
 
 FOLDER = Path(__file__).parent.parent / "docs/reference"
@@ -114,7 +114,8 @@ def settings_page():
     yield "## Algorithm\n\nAlgorithms that are not in this table have no fields.\n\n"
     yield table(["algorithm", "field", "default", "what it is"], of_classes(ALGORITHMS))
     yield "## Schedule\n\n`n` is the number of clients of the task and need not be given in a file.\n\n"
-    yield table(["schedule", "field", "default", "what it is"], of_classes(SCHEDULES))
+    others = {"Sampled": Sampled, "Trace": Trace.read, "Availability": Availability.read, "Explicit": Explicit}
+    yield table(["schedule", "field", "default", "what it is"], of_classes({**SCHEDULES, **others}))
     yield "## Deployment\n\nAll settings of a [Flower app](../deploy/README.md).\n\n"
     yield table(
         ["setting", "default", "what it is"],

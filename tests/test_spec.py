@@ -218,7 +218,7 @@ def test_settings_are_listed(fedsum):
     assert (code, "global learning rate" in out, "samples per gradient" in out) == (0, True, True)
     assert "required" in fedsum("settings", "--json")[1]
     table = fedsum("settings", "--markdown")[1].strip()
-    assert table in (Path(__file__).parent.parent / "docs/runs.md").read_text()
+    assert table in (Path(__file__).parent.parent / "docs/reference/settings.md").read_text()
 
 
 # Functions are compared by their outputs.

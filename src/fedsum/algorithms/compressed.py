@@ -19,21 +19,21 @@ _PREFIX = "up_"
 class Compressed(Wrapper):
     """A lossy uplink for an algorithm whose clients send changes, such as FedSUM with 1% of the coordinates.
 
-    Without it, client i sends G_i - h_i and then stores h_i <- G_i, where G_i is the mean of its K gradients in the
-    round. (In SCAFFOLD the stored vector is c_i. In FOCUS the last gradient takes the place of G_i.) With it, the
-    client sends a compressed change and adds what it sent to h_i:
+    Without compression, client i sends G_i - h_i and then stores h_i <- G_i, where G_i is the mean of its K gradients
+    in the round. (In SCAFFOLD the stored vector is c_i. In FOCUS the last gradient takes the place of G_i.) With
+    compression, the client sends a compressed change delta_i and adds delta_i to h_i:
 
         v_i <- (1 - beta) v_i + beta G_i
         delta_i = C(alpha (v_i - h_i)),  h_i <- h_i + delta_i
 
     C(v): v as the server restores it from the compressed message. v_i: a moving average of G_i, on the client. The
-    server adds the same delta_i, so its sum of all changes is the sum of all h_i with any compressor. All else is the
-    algorithm's. With `Identity()` it is the algorithm itself.
+    server adds the same delta_i, so its sum of all changes is the sum of all h_i with any compressor. Everything else
+    is as in the algorithm. `Identity()` sends the change itself.
 
-    It takes FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M. `Compressed(SCAFFOLD(), C, alpha=...)` is
-    SCALLION, `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et al., 2024). The client's part of both was
-    written without the paper's text at hand. A compressed vector counts as one vector in `communication`, and with its
-    own size in `bytes`.
+    Supported algorithms: FedSUM, FedSUM-B, FedSUM-CR, FOCUS, SCAFFOLD and SCAFFOLD-M.
+    `Compressed(SCAFFOLD(), C, alpha=...)` is SCALLION, and `Compressed(SCAFFOLD(), C, beta=...)` is SCAFCOM (Huang et
+    al., 2024). The client's part of both was written without the paper's text at hand. A compressed vector counts as
+    one vector in `communication`, and with its own size in `bytes`.
 
     Args:
       algorithm: the algorithm whose uplink is compressed.

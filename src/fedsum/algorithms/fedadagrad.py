@@ -20,8 +20,8 @@ class FedAdagrad(FedOpt):
     S_t: the active clients of round t. eta_g: the global learning rate.
 
     In the first round a parameter moves by about eta_g, later by less, as v grows. There is no bias correction of m and
-    v, as in the paper. Biased towards clients that are active often. An empty round (no active clients) changes
-    nothing. Messages per active client: one vector down, one up.
+    v, as in the paper. FedAdagrad is biased towards clients that are active often. An empty round (no active clients)
+    changes nothing. Messages per active client: one vector down, one up.
 
     Args:
       beta1: the share of m that remains after a round; 0 (no momentum) as in the paper.

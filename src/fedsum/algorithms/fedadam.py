@@ -20,8 +20,8 @@ class FedAdam(FedOpt):
     S_t: the active clients of round t. eta_g: the global learning rate.
 
     A parameter moves by about eta_g per round: eta_g = 1 is far too large. There is no bias correction of m and v, as
-    in the paper. Biased towards clients that are active often. An empty round (no active clients) changes nothing.
-    Messages per active client: one vector down, one up.
+    in the paper. FedAdam is biased towards clients that are active often. An empty round (no active clients) changes
+    nothing. Messages per active client: one vector down, one up.
 
     Args:
       beta1: the share of m that remains after a round.

@@ -24,9 +24,9 @@ class FedAsync(Algorithm):
 
     Use it with the schedule `fedsum.Asynchronous` and buffer = 1. If m models arrive in one server step, x moves by the
     mean of the m changes a_i (x_i - x). If all clients train from the current model, it is FedAvg with the global
-    learning rate eta_g = alpha. The setting eta_g must be 1. Biased towards clients that are active often. A step
-    without updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector (a_i
-    x_i) and one scalar (a_i) up.
+    learning rate eta_g = alpha. The setting eta_g must be 1. FedAsync is biased towards clients that are active often.
+    A step without updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector
+    (a_i x_i) and one scalar (a_i) up.
 
     Args:
       alpha: the weight of a model that is not stale, in (0, 1].

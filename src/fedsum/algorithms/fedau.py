@@ -27,7 +27,7 @@ class FedAU(Algorithm):
     no time. An empty round (no active clients) changes nothing. Messages per active client: one vector down, one up.
 
     Args:
-      cutoff: the longest interval, in rounds; K in the FedAU paper, which also uses 50.
+      cutoff: the longest interval, in rounds; the FedAU paper calls it K and uses 50.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

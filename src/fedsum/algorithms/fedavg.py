@@ -17,8 +17,9 @@ class FedAvg(Algorithm):
 
     S_t: the active clients of round t. eta_g: the global learning rate.
 
-    With eta_g = 1, the new x is the mean of the active clients' models. Biased towards clients that are active often.
-    An empty round (no active clients) changes nothing. Messages per active client: one vector down, one up.
+    With eta_g = 1, the new x is the mean of the active clients' models. FedAvg is biased towards clients that are
+    active often. An empty round (no active clients) changes nothing. Messages per active client: one vector down, one
+    up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -19,8 +19,8 @@ class FedAvgM(FedOpt):
 
     S_t: the active clients of round t. eta_g: the global learning rate.
 
-    Biased towards clients that are active often. An empty round (no active clients) changes nothing. Messages per
-    active client: one vector down, one up.
+    FedAvgM is biased towards clients that are active often. An empty round (no active clients) changes nothing.
+    Messages per active client: one vector down, one up.
 
     Args:
       beta: the share of m that remains after a round.

@@ -22,8 +22,8 @@ class FedBuff(Algorithm):
     was sent its model. t - t_i is the staleness of its update. eta_g: the global learning rate.
 
     The sum is divided by m, not by the sum of the weights. Use it with the schedule `fedsum.Asynchronous`. If all
-    clients train from the current model, it is FedAvg. Biased towards clients that are active often. A step without
-    updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector up.
+    clients train from the current model, it is FedAvg. FedBuff is biased towards clients that are active often. A step
+    without updates changes nothing. Messages per active client: one vector and one scalar (t_i) down, one vector up.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

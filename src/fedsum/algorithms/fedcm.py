@@ -19,8 +19,8 @@ class FedCM(Algorithm):
 
     S_t: the active clients of round t. eta_l, eta_g: the local and the global learning rate.
 
-    With alpha = 1 it is FedAvg. Biased towards clients that are active often. An empty round (no active clients)
-    changes nothing. Messages per active client: two vectors down, one up.
+    With alpha = 1 it is FedAvg. FedCM is biased towards clients that are active often. An empty round (no active
+    clients) changes nothing. Messages per active client: two vectors down, one up.
 
     Args:
       alpha: the weight of the client's own gradient, in (0, 1].

@@ -21,9 +21,9 @@ class FedExP(Algorithm):
 
     S_t: the active clients of round t.
 
-    The setting eta_g, the global learning rate, must be 1. Biased towards clients that are active often. An empty round
-    (no active clients) changes nothing. Messages per active client: one vector down; one vector and one scalar,
-    ||G_i||^2, up.
+    The setting eta_g, the global learning rate, must be 1. FedExP is biased towards clients that are active often. An
+    empty round (no active clients) changes nothing. Messages per active client: one vector down; one vector and one
+    scalar, ||G_i||^2, up.
 
     Args:
       epsilon: added to the squared norm of the mean displacement. The authors' code adds |S_t| epsilon, with epsilon

@@ -19,9 +19,8 @@ class FedProx(Algorithm):
 
     S_t: the active clients of round t. eta_l, eta_g: the local and the global learning rate.
 
-    With mu = 0 it is FedAvg. The paper allows inexact local solutions; here a client takes K steps. Biased towards
-    clients that are active often. An empty round (no active clients) changes nothing. Messages per active client: one
-    vector down, one up.
+    With mu = 0 it is FedAvg. FedProx is biased towards clients that are active often. An empty round (no active
+    clients) changes nothing. Messages per active client: one vector down, one up.
 
     Args:
       mu: the weight of the proximal term. The paper uses 0.001, 0.01, 0.1 and 1.

@@ -24,9 +24,9 @@ class FedSUMCR(Algorithm):
     y^(p): y after round p. eta_l(p): the local learning rate of round p. eta_g: the global learning rate. K: the number
     of local steps. N: the number of clients.
 
-    The server stores E, the running sum of the factors eta_g eta_l(p) K/N, and sends it with x. E_i is the value that
-    the client received with z_i, and h_i is its latest mean gradient. The client takes K steps from x. A step is
-    eta_l/N times g plus the correction, with g its own gradient:
+    The server stores E, the running sum of the factors eta_g eta_l(p) K/N, and sends it with x. E_i is the value of E
+    that the client received with z_i, and h_i is the client's latest mean gradient. The client takes K steps from x. A
+    step is eta_l/N times g plus the correction, with g its own gradient:
 
         correction = (z_i - x) / (E - E_i) - h_i,   then z_i <- x, E_i <- E
 

@@ -24,9 +24,8 @@ class FOCUS(Algorithm):
 
     S_t: the active clients of round t. N: the number of clients. eta_l, eta_g: the local and the global learning rate.
 
-    The authors have one learning rate and the step x -= eta_l y. That is eta_g = N/K. An empty round (no active
-    clients) moves x along y, as the paper writes it; the authors' code does nothing. Messages per active client: one
-    vector down, one up. With K = 1 it is FedSUM-B.
+    With eta_g = N/K the server's step is x -= eta_l y, as in the authors' code. An empty round (no active clients)
+    moves x along y. Messages per active client: one vector down, one up. With K = 1 it is FedSUM-B.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

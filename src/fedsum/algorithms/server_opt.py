@@ -26,10 +26,11 @@ class ServerOpt(Wrapper):
 
     The messages, the local steps and the clients' states are the algorithm's. The algorithm uses the global learning
     rate eta_g, the optimiser its own learning rate `lr`. If a round is empty (no active clients) and the algorithm does
-    not move x, the optimiser does nothing. With `SGD()` it is the algorithm itself. `ServerOpt(FedAvg(), Adam(lr))`
-    with eta_g = 1 is `FedAdam` with eta_g = lr.
+    not move x, the optimiser does nothing. `ServerOpt(algorithm, SGD())` is the algorithm itself.
+    `ServerOpt(FedAvg(), Adam(lr))` with eta_g = 1 is `FedAdam` with eta_g = lr.
 
-    Algorithms that use how far x moved are refused: FedSUM-CR, FedAWE, AmplifiedFedAvg and AmplifiedSCAFFOLD.
+    Algorithms that compute with the distance that x has moved are refused: FedSUM-CR, FedAWE, AmplifiedFedAvg and
+    AmplifiedSCAFFOLD.
 
     Args:
       algorithm: the algorithm to which the optimiser is added.

@@ -17,13 +17,13 @@ def compare(
     ],
     by: Annotated[
         str | None,
-        typer.Option(help="Metric; default: the first that the runs have of test_accuracy, error, train_loss."),
+        typer.Option(help="Metric; default: test_accuracy, or else error or train_loss."),
     ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Differences are to this method, as the table names it; default: the first in the order of the sweep "
+            help="Method to which differences are taken, by its name in the table; default: the first of the sweep "
             "or of the arguments.",
         ),
     ] = None,

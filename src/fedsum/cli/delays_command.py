@@ -38,7 +38,8 @@ def delays(
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     n: Annotated[int | None, typer.Option("--n", help="N, clients (100); for a trace, including absent ones.")] = None,
     size: Annotated[
-        int | None, typer.Option(help="S, active clients per round (20); for a trace, the most per round (all).")
+        int | None,
+        typer.Option(help="S, active clients per round (20); for a trace, the largest number per round (all)."),
     ] = None,
     p: Annotated[float | None, typer.Option("--p", help="independent: probability (0.2).")] = None,
     on: Annotated[float | None, typer.Option(help="markov: probability to stay active (0.9).")] = None,
@@ -89,7 +90,7 @@ def delays(
         ),
     ] = None,
     local_steps: Annotated[
-        int | None, typer.Option("--K", help="K, local steps, for the rates (of a settings file; 10).")
+        int | None, typer.Option("--K", help="K, local steps, for the rates (10, or that of the settings file).")
     ] = None,
     smoothness: Annotated[float | None, typer.Option("--L", help="L, smoothness, for the rates (1).")] = None,
     sigma: Annotated[float, typer.Option(help="Gradient noise, for Theorem 1's rates.")] = 0.0,

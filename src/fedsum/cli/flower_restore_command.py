@@ -14,13 +14,13 @@ def flower_restore(
 ) -> None:
     """Copy a backup to the run folder.
 
-    `flwr run` then resumes it with a new epoch, so that clients and server agree.
+    `flwr run` then resumes the run with a new epoch, so that clients and server agree.
     """
     from ..flower import restore_backup
 
     rounds, moved = restore_backup(backup, folder)
     out.print(
-        f"{folder}: restored to the state after {rounds} rounds; `flwr run` resumes it with a new epoch",
+        f"{folder}: restored to the state after {rounds} rounds; `flwr run` resumes the run with a new epoch",
         soft_wrap=True,
         highlight=False,
     )

@@ -27,7 +27,7 @@ def grid(
     ] = "test_accuracy",
     better: Better = None,
     overall: Annotated[
-        bool, typer.Option("--overall", help="Select the best of all algorithms, not of each one.")
+        bool, typer.Option("--overall", help="Select one best setting for all algorithms, not one per algorithm.")
     ] = False,
     jobs: Jobs = 1,
     ray: Ray = None,

@@ -45,7 +45,7 @@ def print_settings(rows: list[dict[str, str]], title: str, caption: str, markdow
 
 
 def setting_rows() -> list[dict[str, str]]:
-    """One row per setting. The table in docs/runs.md is generated from these rows."""
+    """One row per setting. The table in docs/reference/settings.md is generated from these rows."""
     parts = [{"name": name, "symbol": "", "default": "required", "doc": doc} for name, doc in PARTS.items()]
     options = [
         {

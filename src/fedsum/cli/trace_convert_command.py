@@ -57,7 +57,7 @@ def trace_convert(
     ] = None,
     unknown: Annotated[
         Unknown,
-        typer.Option(help="FedScale, FLASH: before and after its log, a client repeats the log or is absent."),
+        typer.Option(help="FedScale, FLASH: outside the time of its log, a client repeats the log or is absent."),
     ] = Unknown.repeat,
     as_json: Json = False,
 ) -> None:

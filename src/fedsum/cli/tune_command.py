@@ -49,9 +49,10 @@ def tune(
 ) -> None:
     """Search for the best learning rate of each algorithm, and write FOLDER/tuned.toml for further runs.
 
-    Rates are the file's eta_l times powers of two. All of them are trained for a third of the rounds, and the best
-    third is trained to the end. \\[sweep] may list algorithms and seeds. Select by a metric of validation data: a
-    comparison on the data that chose the rates is too optimistic.
+    Rates are the file's eta_l times powers of two. All of them are trained for a third of the rounds (rounded down to a
+    multiple of eval_every), and the best third is trained to the end. \\[sweep] may list algorithms and seeds.
+
+    Select by a metric of validation data: a comparison on the data that chose the rates is too optimistic.
     """
     search = Search.of(with_settings(read_settings(file), settings or []), span)
     folder = folder or Path("runs") / f"{file.stem}-tune"

@@ -43,8 +43,8 @@ class DelayMeter:
     """Computes tau_t, the longest any client has been away, from the active clients of each round.
 
     tau_t = t - min_i a_i, where a_i, client i's last active round, never decreases. The amortised cost is O(|S_t|) per
-    round, independent of N. The meter counts the clients by their last active round. A
-    pointer to the oldest last active round moves up when no client has that round any more.
+    round, independent of N. The meter counts the clients by their last active round. A pointer to the oldest last
+    active round moves up when no client has that round any more.
 
     >>> meter = DelayMeter(3)
     >>> [meter.update(np.array(ids, dtype=int)) for ids in ([0, 1], [2], [0], [])]
@@ -83,7 +83,7 @@ class DelayMeter:
         return len(self.last) - int(self._clients_by_last[0])
 
     def seen_after(self, active: Ids) -> int:
-        """The same after one more round, given its active clients."""
+        """The number of clients that were ever active, after one more round with these active clients."""
         return self.seen + int(np.count_nonzero(self.last[active] < 0))
 
     def state(self) -> dict[str, NDArray[np.int64]]:

@@ -72,7 +72,7 @@ class Devices:
 
         Args:
           path: the file.
-          clients: the names of all clients in the order of their ids, if it is another, such as `task.client_names`.
+          clients: the names of all clients in the order of their ids, such as `task.client_names`; default: sorted.
         """
         columns, names = read_device_columns(Path(path), FIELDS, clients)
         return cls(**columns, catalogue=names is None, source=str(Path(path).resolve()), names=names)

@@ -1,4 +1,4 @@
-"""Which generator a recorded schedule resembles: `Markov` or `Diurnal`, with parameters by maximum likelihood."""
+"""Fits of `Markov` and `Diurnal` to a recorded schedule, by maximum likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ _FEWEST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Fit:
-    """A generator and its distance from the record."""
+    """A fitted schedule and its negative log-likelihood."""
 
     generator: Markov | Diurnal
     nats: float
-    """negative log-likelihood per client and round; smaller is nearer"""
+    """negative log-likelihood per client and round; smaller is better"""
 
 
 def fit(schedule: Schedule, rounds: int, seed: int = 0) -> list[Fit]:
-    """The generators fitted to `rounds` rounds of a schedule, the nearest first.
+    """The schedules `Markov` and `Diurnal` fitted to `rounds` rounds of another schedule, the better fit first.
 
     Markov: each client is a chain of its own, with the same two probabilities. Diurnal: clients are independent, with a
-    probability that follows a cosine. Its zones cost log(zones) nats per client, so that noise does not make zones.
+    probability that follows a cosine. More zones need a better fit: a penalty of log(zones) per client is added.
     """
     sets = [schedule.active(seed, t) for t in range(rounds)]
     fits = [_markov(schedule.n, sets)]

@@ -32,7 +32,7 @@ def has_intervals(path: Path, start_column: str | None = None, end_column: str |
 
 
 def trace_clock(path: Path) -> str | None:
-    """By its column names: "interval", "round" or "time"; None if none of them."""
+    """What a row of the file has, by its column names: "interval", "round" or "time"; None if none of these."""
     header, _ = open_rows(path)
     if {"start", "end"} <= set(header):
         return "interval"

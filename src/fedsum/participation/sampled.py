@@ -27,11 +27,11 @@ class Sampled:
     Intermittent Client Availability", 2020).
 
     Args:
-      availability: who is available: an `Availability`, a trace, or any other schedule.
-      size: S.
+      availability: the available clients of each round: an `Availability`, a trace, or any other schedule.
+      size: S, the number of clients that the server needs per round.
       order: "uniform": drawn uniformly without replacement. "oldest": the clients whose last active round is the
-        longest ago, first those that were never active; ties are drawn uniformly. It depends on earlier rounds, so
-        a round costs O(available clients) and the rounds before it are computed first.
+        longest ago, first those that were never active; ties are drawn uniformly. A round costs O(available
+        clients), and all rounds before it are computed first.
       oversample: over-selection: ceil(oversample * size) clients are asked. With a deadline, some of them are late.
 
     >>> Sampled(Availability.from_intervals([0, 1, 2], [0, 0, 5], [9, 9, 9], n=3, round_length=1), 2).active(0, 3)

@@ -27,7 +27,7 @@ class Pattern:
     S: int | None = None
     """active clients per round (Cases 1, 3 and 4)"""
     delta: float | None = None
-    """least probability that a client is active in a round, given any past (Case 2)"""
+    """smallest probability that a client is active in a round, given any past (Case 2)"""
 
 
 class Schedule(Protocol):
@@ -61,7 +61,7 @@ class Schedule(Protocol):
         ...
 
     def describe(self, rounds: int | None = None) -> Pattern:
-        """The schedule's properties over `rounds` rounds, which matter if probabilities depend on the round."""
+        """The schedule's properties. `rounds` matters only if probabilities depend on the round."""
         ...
 
 

@@ -60,10 +60,9 @@ class Trace:
           path: a .csv, .jsonl or .parquet file; the first two may be compressed, as in .csv.gz.
           round_length: length of a round, in the unit of `time` (seconds for dates). Numbers that can only be
             milliseconds since 1970, or a smaller unit, are converted to seconds, with a warning.
-          clients: all N clients, including clients that are not in the file: their names in the order of their ids,
-            or N. If the names in the file are whole numbers, N stands for the names 0 to N-1; otherwise the file's
-            clients come first, and the others were never seen. Default: the names in the file, sorted (by number if
-            all are whole numbers).
+          clients: all N clients, including clients that are not in the file: a list of names in the order of their
+            ids, or the number N. With N, names that are whole numbers are the ids. Other names are sorted and get the
+            first ids. Default: the names in the file, sorted (by number if all are whole numbers).
           repeat: start over after the last recorded round. Otherwise a round after it is an error.
           client_column: the name of the column with clients, if it is not `client`.
           time_column: the name of the column with times, if it is not `time`.

@@ -18,10 +18,10 @@ def rate_advice(
 ) -> dict[str, dict[str, float]]:
     """Per algorithm, the largest stable eta_l for eta_g = 1, and the rate at `SAFETY` times this limit.
 
-    The family's limits are those of docs/theory.md, for the gradient ages and for the rounds themselves. SCAFFOLD, MIFA
-    and FedVARP are stable while each local step is, on the loss of a client. FedAvg, FedAU and FedAWE tolerate larger
-    rates: without a correction a client's gradient vanishes where its own loss is flat, and the limit is that of the
-    curvature of the mean loss.
+    The family's limits are those of docs/theory.md, for the gradient ages and for the rounds themselves. For SCAFFOLD,
+    MIFA and FedVARP, the limit is that of a local step on a client's own loss. FedAvg, FedAU and FedAWE store no
+    gradients and tolerate larger rates, because a client's gradient vanishes where its own loss is flat. Their limit is
+    that of the curvature of the mean loss.
 
     Args:
       ages: the share of clients' gradients in the server's sum that are 0, 1, ... rounds old.

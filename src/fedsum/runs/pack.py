@@ -16,7 +16,7 @@ def pack(inputs: str | Path | Sequence[str | Path], out: str | Path | None = Non
     """Packs all runs of `inputs` into one Parquet file, which `read_runs`, show and report read like a folder.
 
     Settings, environments, states and metrics are packed; checkpoints, models and logs are not. Integer metrics stay
-    exact, other metrics become float32.
+    exact. Other metrics become float32, or float64 if a value is out of float32's range.
 
     Args:
       inputs: folders with runs, or packed files. Several are merged.

@@ -67,7 +67,7 @@ class RunSpec:
 
     @classmethod
     def of(cls, task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> "RunSpec":
-        """From Python objects. The run folder records this spec, and a resume compares it."""
+        """From Python objects. The run folder records this spec, with which a resumed run is compared."""
         schedule_spec = ScheduleSpec.of(schedule, options.rounds, options.seed)
         return cls(TaskSpec.of(task), algorithm, schedule_spec, options)
 

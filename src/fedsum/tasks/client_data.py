@@ -22,7 +22,7 @@ _TARGETS = ("label", "labels", "target", "y")
 
 
 class OwnData(list[tuple[Tensor, Tensor]]):
-    """One client's data. Every other client, whose number of samples is unknown, has a single sample.
+    """One client's data, for a deployment. The other clients have one placeholder sample each.
 
     `fedsum.flower.own_data` makes one. A `fedsum.tasks.Task` refuses weights by number of samples for it.
 

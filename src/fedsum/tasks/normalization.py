@@ -27,8 +27,8 @@ def groups(channels: int) -> int:
 def group_norm(model: nn.Module) -> nn.Module:
     """A copy of the model with a GroupNorm in place of every BatchNorm, which `Task` can train.
 
-    Batch statistics are ill-defined across clients: they are buffers, which all clients would share, and which the
-    corrections of the algorithms do not reach. A GroupNorm normalizes each sample by itself and has no buffers.
+    Batch statistics are buffers. All clients would share them, and the algorithms correct parameters only. A GroupNorm
+    normalizes each sample by itself and has no buffers.
 
     Scale, shift and eps of each BatchNorm are kept, its running statistics are dropped. A group has about 16 channels.
     An InstanceNorm stays one, without running statistics.

@@ -225,8 +225,8 @@ def output_threshold(
     threshold = binary_threshold(loss, outputs, targets[:2])
     if threshold is None and tested:
         warnings.warn(
-            "no test_accuracy: the model has one output, and the loss does not tell above which output it means"
-            " label 1; define it with Task(..., metrics={...})",
+            "no test_accuracy: the model has one output, and the loss does not tell the threshold of label 1; define"
+            " a metric with Task(..., metrics={...})",
             stacklevel=3,
         )
     return threshold

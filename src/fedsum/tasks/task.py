@@ -181,7 +181,7 @@ class Task(Samples):
         """This task as a record that an engine may compute by itself.
 
         A subclass that overrides how gradients follow from the module, or a step of evaluation, gives no module for it.
-        One that overrides both gives None.
+        For a subclass that overrides both, the result is None.
         """
         training = None if self._overrides(_LOSS_STEPS) or self._reduced else self._training
         evaluation = None if self._overrides(_EVALUATION_STEPS) else self._evaluation

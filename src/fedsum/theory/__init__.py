@@ -1,7 +1,7 @@
 """Learning rates, bounds and delay lemmas of the FedSUM paper, and FedSUM's stability limit.
 
 Symbols: L smoothness, sigma gradient noise (E||g - grad f_i||^2 <= sigma^2), N clients, S active clients per round,
-delta the least probability that a client is active, K local steps, T rounds, eta_l and eta_g the local and global
+delta the smallest probability that a client is active, K local steps, T rounds, eta_l and eta_g the local and global
 learning rates, Delta_f = f(x0) - f*, F_0 = (1/N) sum_i ||grad f_i(x0)||^2. tau_t is the longest any client has been
 away in round t, in rounds; tau_max and tau_avg are its maximum and its mean over the rounds.
 

@@ -55,7 +55,7 @@ def _interval(case: int, N: int, S: int | None, delta: float | None) -> float:
     integer("N", N, low=1)
     if case == 2:
         if delta is None:
-            raise InputError("delta", None, "Case 2 needs the least probability that a client is active, in (0, 1]")
+            raise InputError("delta", None, "Case 2 needs the smallest probability that a client is active, in (0, 1]")
         return 1 / probability("delta", delta)
     if S is None:
         raise InputError("S", None, f"Case {case} needs the number of active clients per round")

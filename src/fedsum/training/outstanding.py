@@ -57,7 +57,8 @@ class Outstanding:
         """
         for client in clients.tolist():
             if client not in self._round_of:
-                raise InputError("schedule.active", client, "clients at work, which `dispatch` has named before")
+                accepted = "clients at work: `dispatch` has returned them, and they were not active since"
+                raise InputError("schedule.active", client, accepted)
         rounds = {client: self._round_of.pop(client) for client in clients.tolist()}
         used = [rounds[client] for client in (clients if own is None else own).tolist()]
         messages = [self._messages[t] for t in used]
@@ -84,7 +85,7 @@ class Outstanding:
 
     @classmethod
     def restored(cls, state: Mapping[str, Tensor], device: torch.device) -> "Outstanding":
-        """What returned `state`, with its messages on the device."""
+        """Rebuilds the object from `state`, with its messages on the device."""
         outstanding = cls()
         if not state:
             return outstanding

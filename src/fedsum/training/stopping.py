@@ -21,7 +21,7 @@ class StopWhen:
       metric: a column of the metrics, such as "test_accuracy".
       above: stop when the metric is above this value.
       below: stop when the metric is below this value.
-      patience: stop when the best value is this many rounds old. NaN is no value.
+      patience: stop when the best value is this many rounds old; NaN values are ignored.
 
     >>> rule = StopWhen("test_accuracy", above=0.9)
     >>> rule.reason([{"round": 10, "test_accuracy": 0.8}, {"round": 20, "test_accuracy": 0.91}])

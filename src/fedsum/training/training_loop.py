@@ -78,7 +78,7 @@ def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, op
         if options.devices is not None:
             raise InputError("devices", options.devices, "none: an asynchronous schedule has its own devices")
         if algorithm.only_synchronous:
-            raise InputError("algorithm", algorithm, f"no asynchronous schedule: {algorithm.only_synchronous}")
+            raise InputError("algorithm", algorithm, f"needs a synchronous schedule: {algorithm.only_synchronous}")
     refuse_short(schedule, rounds)
     parts: dict[str, Any] = {"schedule": schedule, "algorithm": algorithm}
     for part, source in parts.items():

@@ -146,7 +146,7 @@ class Ledger:
     def needed(self, scheduled: int | None) -> int:
         """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients.
 
-        Never more than the clients that can be asked. Without a schedule, the first round needs enough to be measured.
+        At most the clients that can be asked. Without a schedule, the first rounds need as many as set the norm limit.
         """
         if scheduled is not None:
             return min(self.rules.quorum, scheduled)
