@@ -381,5 +381,7 @@ def test_an_unknown_horizon_leaves_delta_open():
 
 
 def test_probabilities_by_name_are_refused():
-    with pytest.raises(InputError, match=r"p = 'dict': numbers in the order .* \[p\[name\] for name in task.client_names\]"):
+    with pytest.raises(
+        InputError, match=r"p = 'dict': numbers in the order .* \[p\[name\] for name in task.client_names\]"
+    ):
         Independent(2, {"anna": 0.5, "bert": 0.1})

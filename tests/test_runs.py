@@ -165,7 +165,9 @@ def test_a_change_anywhere_in_the_source_is_noted(tmp_path, monkeypatch):
     assert state() == f"{commit} changed"
 
 
-@pytest.mark.parametrize("given", [["--token", "5e1f"], ["--token=5e1f"], ["--hub_API-key", "5e1f"], ["-password=5e1f"]])
+@pytest.mark.parametrize(
+    "given", [["--token", "5e1f"], ["--token=5e1f"], ["--hub_API-key", "5e1f"], ["-password=5e1f"]]
+)
 def test_the_recorded_command_has_no_secret(tmp_path, monkeypatch, given):
     """Flower starts a ServerApp with its token on the command line; the report and a packed file show the command."""
     monkeypatch.setattr(sys, "argv", ["/usr/bin/flwr-serverapp", *given, "--tokenizer", "bert", "--rounds=5"])

@@ -75,9 +75,9 @@ def trace_convert(
             given = {"round_length": round_length, "offset": offset, "cover": cover}
             columns, rows = _own(file, given | {"client_column": client_column, "time_column": time_column})
         else:
-            for name, value in (("client-column", client_column), ("time-column", time_column)):
-                if value is not None:
-                    raise InputError(name, value, f"not for the format {source.value}, whose names are fixed")
+            for name, column in (("client-column", client_column), ("time-column", time_column)):
+                if column is not None:
+                    raise InputError(name, column, f"not for the format {source.value}, whose names are fixed")
             for name, value in (("round-length", round_length), ("offset", offset), ("cover", cover)):
                 if value is not None:
                     accepted = "FILE is converted to intervals; use this option when you convert those to rounds"

@@ -17,7 +17,9 @@ from ..version import __version__
 
 LOGGED_CHANGES = ("fedsum", "torch", "numpy", "device")
 """a resumed run logs changes of these entries, because results may then not be bit-identical"""
-_SECRET = re.compile(r"--?(?:[\w-]+[-_])?(?:token|password|passwd|secret|key)(?P<value>=.*)?", re.IGNORECASE | re.DOTALL)
+_SECRET = re.compile(
+    r"--?(?:[\w-]+[-_])?(?:token|password|passwd|secret|key)(?P<value>=.*)?", re.IGNORECASE | re.DOTALL
+)
 
 
 def environment(device: torch.device) -> Table:

@@ -115,8 +115,10 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
     >>> data.names, data.partition.sizes, data.inputs.shape
     (('a', 'b'), array([1, 2]), torch.Size([3, 1]))
     """
-    if not _is_frame(frame):
-        raise InputError("frame", frame if isinstance(frame, str) else type(frame).__name__, "a table, as of pandas.read_csv")
+    given: Any = frame
+    if not _is_frame(given):
+        given = given if isinstance(given, str) else type(given).__name__
+        raise InputError("frame", given, "a table, as of pandas.read_csv")
     columns = [str(name) for name in frame.columns]
     inputs = [name for name in frame.columns if name not in (client, target)] if features is None else list(features)
     for field, name in (("client", client), ("target", target), *(("features", name) for name in inputs)):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng
-from .client_data import ClientData, held_out, checked_test_data
+from .client_data import ClientData, checked_test_data, held_out
 from .client_data import client_data as as_client_data
 from .evaluation import label_shares
 from .memory_layout import channels_last
