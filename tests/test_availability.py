@@ -508,3 +508,18 @@ def test_malformed_flash_logs_and_commands_are_named(tmp_path, fedsum):
         assert (code, message in error) == (2, True), error
     code, _, error = fedsum("delays", "i.csv", "--round-length", 1, "--time-column", "x")
     assert (code, "not for intervals, which take only n, round-length" in error) == (2, True)
+
+
+def test_convert_reads_other_column_names(fedsum, tmp_path):
+    (tmp_path / "seen.csv").write_text("seen_at,device,battery\n0,anna,5\n10,bert,6\n70,anna,7\n")
+    names = ("--client-column", "device", "--time-column", "seen_at")
+    code, _, error = fedsum("trace", "convert", "seen.csv", "--round-length", 60, *names, "--out", "out.csv")
+    assert (code, error) == (0, "")
+    assert (tmp_path / "out.csv").read_text().splitlines() == [
+        "client,start,end",
+        "anna,0.0,120.0",
+        "bert,0.0,60.0",
+    ]
+    (tmp_path / "state_traces.json").write_text("{}")
+    code, _, error = fedsum("trace", "convert", "state_traces.json", "--out", "out.csv", *names)
+    assert (code, "client-column = 'device': not for the format flash" in error) == (2, True)

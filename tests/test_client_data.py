@@ -214,3 +214,53 @@ def test_a_client_alone_does_not_know_the_sample_weights():
     weighted = Task(lambda: nn.Linear(2, 2), nn.functional.cross_entropy, own, weights=[0.2, 0.5, 0.3])
     assert weighted.scale is not None
     assert weighted.scale.tolist() == pytest.approx([0.6, 1.5, 0.9])
+
+
+def test_test_data_may_be_a_clientdata():
+    frame = pd.DataFrame({"h": list("abab"), "u": [1.0, 2, 3, 4], "v": [0.0, 1, 0, 1], "y": [0, 1, 1, 0]})
+    data = by_client(frame, client="h", target="y")
+    inputs, targets = task(PAIRS, test_data=data).test_data
+    assert torch.equal(inputs, data.inputs)
+    assert torch.equal(targets, data.targets)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda frame: task(frame), "client_data = 'DataFrame': .*by_client"),
+        (lambda frame: task(PAIRS, test_data=frame), "test_data = 'DataFrame': .*by_client"),
+        (lambda frame: by_client("rows.csv", client="h", target="y"), "frame = 'rows.csv': .*pandas.read_csv"),
+    ],
+)
+def test_a_table_in_the_wrong_place_is_refused_with_the_function_that_reads_it(make, message):
+    with pytest.raises(InputError, match=message):
+        make(pd.DataFrame({"h": ["a"], "u": [1.0], "y": [0]}))
+
+
+@pytest.mark.parametrize(
+    ("made", "note"),
+    [
+        (
+            lambda: Task(nn.Linear(3, 2), F.cross_entropy, PAIRS),
+            "in the model or the loss: inputs of shape [12, 2], targets of shape [12], int64",
+        ),
+        (
+            lambda: Task(nn.Linear(2, 1), F.binary_cross_entropy_with_logits, PAIRS),
+            "in the model or the loss: inputs of shape [12, 2], targets of shape [12], int64",
+        ),
+        (
+            lambda: Task(
+                nn.Linear(2, 2),
+                F.cross_entropy,
+                PAIRS,
+                PAIRS[0],
+                metrics={"auc": fedsum.Metric(lambda outputs, targets: [][0], better="higher")},
+            ),
+            "in metrics['auc']: outputs of shape [4, 2], targets of shape [4], int64",
+        ),
+    ],
+)
+def test_an_error_in_the_users_own_function_comes_with_the_shapes(made, note):
+    with pytest.raises((RuntimeError, ValueError, IndexError)) as caught:
+        fedsum.simulate(made(), fedsum.FedAvg(), fedsum.Uniform(3, 1), rounds=1, local_steps=1, eta_l=0.1)
+    assert caught.value.__notes__ == [note]

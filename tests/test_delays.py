@@ -1,10 +1,11 @@
 """The streaming delays against their definition."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsum import Explicit, Uniform, delays
+from fedsum import Availability, Explicit, InputError, Sampled, Uniform, delays
 
 
 def by_definition(n, sets):
@@ -46,3 +47,11 @@ def test_full_participation_has_no_delay():
 def test_long_runs_outgrow_the_first_buffer():
     measured = delays(Explicit(2, [[0]], repeat=True), 1000)
     assert measured.tau.tolist() == list(range(1, 1001))
+
+
+def test_a_recorded_schedule_has_its_own_rounds():
+    recorded = Explicit(3, [[0], [1], [0], [2]])
+    for schedule in (recorded, Sampled(recorded, 1), Availability.of(recorded)):
+        assert len(delays(schedule).tau) == 4
+    with pytest.raises(InputError, match="rounds = None"):
+        delays(Uniform(3, 1))

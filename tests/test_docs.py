@@ -5,6 +5,7 @@ CONTRIBUTING.md describes the marks. The blocks of a page are executed in order,
 
 import io
 import re
+import sys
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -60,7 +61,12 @@ def folder(monkeypatch, tmp_path, tmp_path_factory):
     package.pack(sweep, tmp_path / "runs/after.parquet")
     package.pack(sweep, tmp_path / "sweep.parquet")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.syspath_prepend(tmp_path)  # a script imports the files of its own folder
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 def execute(block, fedsum):

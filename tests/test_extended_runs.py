@@ -1,7 +1,9 @@
 """A finished run that goes on to more rounds, and a run that stops early."""
 
 import json
+import os
 import re
+import signal
 import sys
 
 import pytest
@@ -298,3 +300,20 @@ def test_every_diverged_run_warns(tmp_path, fedsum):
         code, out, error = fedsum(*arguments, "--json")
         assert error.count("diverged by round 10, and stopped") == 2
         assert [run["state"] for run in json.loads(out)["runs"].values()] == ["diverged"] * 2
+
+
+def test_a_run_that_only_its_script_can_resume_says_so(tmp_path):
+    """`fedsum resume` refuses a task made in Python: a message must not recommend it."""
+    data = [(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64))] * 3
+    task = fedsum.tasks.Task(torch.nn.Linear(2, 2), torch.nn.functional.cross_entropy, data)
+    options = {"local_steps": 1, "eta_l": 0.1, "folder": tmp_path}
+
+    def stop(done):
+        if done.round == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match=r"resume with: the same call of simulate$"):
+        fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 1), rounds=9, on_round=stop, **options)
+    fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 1), rounds=9, **options)
+    with pytest.raises(InputError, match=r"rounds = 12: the run in .* has 9; extend it with extend=True$"):
+        fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 1), rounds=12, **options)

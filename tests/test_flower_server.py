@@ -454,6 +454,15 @@ def test_a_client_refuses_to_be_another(tmp_path):
         grid.app(order, context)
 
 
+def test_flowers_simulation_is_refused_with_the_function_to_use_instead(tmp_path):
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    federation(tmp_path, FedSUM(), grid=grid, rounds=1)
+    hello = next(message for message in grid.sent if message.metadata.message_type == "query.hello")
+    context = Context(1, 1, {"partition-id": 0, "num-partitions": 4}, RecordDict(), CONFIG)
+    with pytest.raises(InputError, match=r"Flower's simulations do not give it: fedsum\.simulate"):
+        grid.app(hello, context)
+
+
 def test_the_newest_node_of_a_client_is_asked(tmp_path):
     """A SuperNode that died is listed for another minute beside its replacement."""
     grid = LocalGrid(tmp_path / "clients", FedSUM())

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 import fedsum
 from fedsum import FedAvg, InputError, Metric, Uniform, simulate
 from fedsum.base.metrics import BETTER, LABELS, better
+from fedsum.cli.grid_command import _at_the_edge as at_the_edge
 from fedsum.report import final_table
 from fedsum.report.page import payload
 from fedsum.runs import directions, read_runs
@@ -208,6 +210,7 @@ def test_the_direction_travels_to_grid_show_pack_and_report(tmp_path, swept):
     values = {name: run.last["test_auc"] for name, run in runs.items()}
     assert values["eta_l=0.3"] > 0.85 > 0.75 > values["eta_l=1e-06"]  # the two must differ
     assert "best: eta_l=0.3, test_auc" in out
+    assert error == "note: eta_l = 0.3 of FedSUM is the largest of the sweep; also try larger ones\n"
     assert f"{values['eta_l=0.3']:.4g}" in out  # differences of an AUC are often in the third digit
     assert tomllib.loads((tmp_path / "runs/sweep/best.toml").read_text()) == {"eta_l": 0.3}
     config = tomllib.loads((tmp_path / "runs/sweep/eta_l=0.3/config.toml").read_text())
@@ -219,6 +222,11 @@ def test_the_direction_travels_to_grid_show_pack_and_report(tmp_path, swept):
         swept("grid", "sweep.toml", "--by", "test_auc", "--folder", "packed.parquet")[1].count("best: eta_l=0.3") == 1
     )
     packed = read_runs(tmp_path / "packed.parquet")
+    assert payload(packed, "")["metrics"][0]["name"] == "test_accuracy"
+    assert payload(packed, "", by="test_auc")["metrics"][0]["name"] == "test_auc"
+    assert swept("report", "packed.parquet", "--by", "test_auc")[0] == 0
+    code, _, error = swept("report", "packed.parquet", "--by", "auc")
+    assert (code, "by = 'auc': did you mean 'test_auc'?" in error) == (2, True)
     assert directions(packed) == config["metrics"]
     metrics = {metric["name"]: metric for metric in payload(packed, "")["metrics"]}
     assert (metrics["test_auc"]["better"], metrics["test_auc"]["log"]) == ("higher", False)
@@ -242,7 +250,9 @@ def test_a_direction_that_nothing_states_is_asked_for(tmp_path, swept):
     assert not (tmp_path / "unstated").exists()  # asked before anything was trained
     code, out, error = swept("grid", "sweep.toml", "--by", "test_auc", "--better", "higher", *unstated)
     assert (code, "best: eta_l=0.3" in out) == (0, True), error
-    assert "best: eta_l=1e-06" in swept("grid", "sweep.toml", "--by", "test_auc", "--better", "lower", *unstated)[1]
+    code, out, error = swept("grid", "sweep.toml", "--by", "test_auc", "--better", "lower", *unstated)
+    assert "best: eta_l=1e-06" in out
+    assert "note: eta_l = 1e-06 of FedSUM is the smallest of the sweep; also try smaller ones" in error
     code, _, error = swept("grid", "sweep.toml", "--by", "test_loss", "--better", "higher", *unstated)
     assert (code, "leave it out: test_loss is better if lower" in error) == (2, True)
     code, _, error = swept("grid", "sweep.toml", "--by", "test_auc", "--better", "up", *unstated)
@@ -282,3 +292,13 @@ def test_test_data_of_another_kind_is_refused(test_data):
     pairs = binary()
     with pytest.raises(InputError, match=f"test_data = '{type(test_data).__name__}': a tensor of inputs and one of"):
         Task(nn.Linear(4, 1), F.mse_loss, [(pairs.inputs, pairs.targets)], test_data)
+
+
+def test_a_best_rate_inside_the_sweep_has_no_note():
+    def planned(algorithm, **chosen):
+        return SimpleNamespace(spec=SimpleNamespace(algorithm=SimpleNamespace(label=algorithm)), chosen=chosen)
+
+    plans = [planned("FedSUM", eta_l=rate, batch_size=8) for rate in (0.1, 0.3, 1.0)] + [planned("FedAvg", eta_l=9.0)]
+    for rate, notes in ((0.1, 1), (0.3, 0), (1.0, 1)):
+        best = SimpleNamespace(algorithm="FedSUM", settings={"eta_l": rate, "batch_size": 8})
+        assert len(at_the_edge(plans, best)) == notes

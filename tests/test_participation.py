@@ -378,3 +378,10 @@ def test_bad_input_is_one_clear_line(call, message):
 def test_an_unknown_horizon_leaves_delta_open():
     assert Independent(3, lambda t: 1 / (t + 1)).describe().delta is None
     assert Independent(3, lambda t: 1 / (t + 1)).describe(4).delta == 0.25
+
+
+def test_probabilities_by_name_are_refused():
+    with pytest.raises(
+        InputError, match=r"p = 'dict': numbers in the order .* \[p\[name\] for name in task.client_names\]"
+    ):
+        Independent(2, {"anna": 0.5, "bert": 0.1})

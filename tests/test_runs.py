@@ -165,6 +165,20 @@ def test_a_change_anywhere_in_the_source_is_noted(tmp_path, monkeypatch):
     assert state() == f"{commit} changed"
 
 
+@pytest.mark.parametrize(
+    "given", [["--token", "5e1f"], ["--token=5e1f"], ["--hub_API-key", "5e1f"], ["-password=5e1f"]]
+)
+def test_the_recorded_command_has_no_secret(tmp_path, monkeypatch, given):
+    """Flower starts a ServerApp with its token on the command line; the report and a packed file show the command."""
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/flwr-serverapp", *given, "--tokenizer", "bert", "--rounds=5"])
+    go(tmp_path, rounds=2)
+    text = (tmp_path / "config.toml").read_text()
+    assert "5e1f" not in text
+    command = tomllib.loads(text)["environment"]["command"]
+    assert command.startswith(f"flwr-serverapp {given[0].partition('=')[0]}")
+    assert command.endswith("... --tokenizer bert --rounds=5")
+
+
 def test_a_modules_weights_have_their_names(tmp_path):
     task = fedsum.tasks.vision("digits", clients=9)
     history = go(tmp_path, task=task, rounds=2)

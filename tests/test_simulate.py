@@ -134,6 +134,12 @@ def test_bad_input_is_refused_before_anything_runs(options, message):
     assert message in str(caught.value)
 
 
+def test_a_class_in_place_of_an_object_is_refused():
+    task = Quadratic.random(3, 2)
+    with pytest.raises(InputError, match=r"algorithm = 'FedSUM': an object, not a class, such as FedSUM\(\.\.\.\)"):
+        simulate(task, FedSUM, Uniform(3, 1), rounds=1, local_steps=1, eta_l=0.1)
+
+
 def test_a_list_of_rates_is_refused_with_the_way_out():
     with pytest.raises(InputError, match=r"eta_l = \[0.1, 0.05\]: .*fedsum.PerRound\(values\)"):
         go(eta_l=[0.1, 0.05])

@@ -9,13 +9,26 @@ from rich.table import Table as Printed
 from ..base.checks import InputError
 from ..base.metrics import FINAL_WINDOW, LABELS
 from ..base.toml_values import Table
-from ..runs import SEEDS, Best, Combination, best_per_combination, check_metric, expand, is_packed, open_runs
+from ..runs import (
+    SEEDS,
+    Best,
+    Combination,
+    PlannedRun,
+    best_per_combination,
+    check_metric,
+    expand,
+    is_packed,
+    open_runs,
+)
 from ..spec import SWEEP, assigned, read_settings, toml_text, with_settings
 from ..tasks import check_better
 from .arguments import Better, ExecutionOptions, File, Folder, Gpus, Jobs, Ray, Set
 from .console import Json, err, format_metric, out, print_json, print_path
 from .run_tables import runs_json
 from .running import run_planned
+
+_RATES = ("eta_l", "eta_g", "eta_0")
+"""fields of settings that hold a learning rate"""
 
 
 def grid(
@@ -90,6 +103,22 @@ def grid(
         if len(winners) == 1:
             out.print(f"best: {chosen.name}, {LABELS.get(by, by)} {format_metric(by, chosen.value)}", highlight=False)
         print_path("settings", best_file)
+    for note in (note for _, chosen, _ in written for note in _at_the_edge(planned, chosen)):
+        err.print(note, soft_wrap=True, highlight=False, markup=False)
+
+
+def _at_the_edge(planned: list[PlannedRun], chosen: Best) -> list[str]:
+    """A note for each learning rate that is the smallest or the largest of the sweep: the best may be outside."""
+    notes = []
+    for key, value in chosen.settings.items():
+        own = (plan.chosen.get(key) for plan in planned if plan.spec.algorithm.label == chosen.algorithm)
+        tried = {number for number in own if isinstance(number, int | float)}
+        if key.rpartition(".")[2] in _RATES and len(tried) > 1 and value in (min(tried), max(tried)):
+            side, more = ("smallest", "smaller") if value == min(tried) else ("largest", "larger")
+            notes.append(
+                f"note: {key} = {value} of {chosen.algorithm} is the {side} of the sweep; also try {more} ones"
+            )
+    return notes
 
 
 def _print_table(written: list[tuple[Combination, Best, Path]], by: str) -> None:

@@ -12,8 +12,9 @@ from .console import print_path
 def report(
     folder: PackedOrFolder,
     page: Annotated[Path, typer.Option("--out", help="HTML file to write.")] = Path("report.html"),
+    by: Annotated[str | None, typer.Option(help="Metric to show first; default: as fedsum compare.")] = None,
 ) -> None:
     """Write an interactive HTML page of all runs in a folder or a packed file. The page needs no network."""
     from ..report import write_page
 
-    print_path("report", write_page(folder, page))
+    print_path("report", write_page(folder, page, by))

@@ -50,6 +50,8 @@ def trace_convert(
     round_length: Annotated[
         float | None, typer.Option(help="Length of a round, in the unit of the times; for a trace of rounds, 1.")
     ] = None,
+    client_column: Annotated[str | None, typer.Option(help="Name of FILE's column of clients.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Trace: name of FILE's column of times.")] = None,
     offset: Offset = None,
     cover: Cover = None,
     length: Annotated[
@@ -70,8 +72,12 @@ def trace_convert(
         source = Format.flash if file.suffix.lower() == ".json" else Format.fedscale
     with err.status(f"reading {file}"):
         if source is None:
-            columns, rows = _own(file, {"round_length": round_length, "offset": offset, "cover": cover})
+            given = {"round_length": round_length, "offset": offset, "cover": cover}
+            columns, rows = _own(file, given | {"client_column": client_column, "time_column": time_column})
         else:
+            for name, column in (("client-column", client_column), ("time-column", time_column)):
+                if column is not None:
+                    raise InputError(name, column, f"not for the format {source.value}, whose names are fixed")
             for name, value in (("round-length", round_length), ("offset", offset), ("cover", cover)):
                 if value is not None:
                     accepted = "FILE is converted to intervals; use this option when you convert those to rounds"

@@ -75,4 +75,7 @@ def _task_of(order: Order, task: Callable[[int, int], BaseTask]) -> BaseTask:
 
 def _client_id(context: Context, default: int | None = None) -> int:
     value = context.node_config.get("client-id", default)
+    if value is None and "partition-id" in context.node_config:
+        accepted = "required; Flower's simulations do not give it: fedsum.simulate trains the same algorithm and task"
+        raise InputError("client-id", value, accepted)
     return integer("client-id (in the SuperNode's --node-config)", value, low=0)

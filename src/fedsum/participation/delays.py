@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..base.checks import integer
 from ..base.checks import seed as check_seed
+from .recorded import recorded_rounds
 from .schedule import Ids, Schedule
 
 
@@ -117,15 +118,15 @@ class DelayMeter:
         )
 
 
-def delays(schedule: Schedule, rounds: int, seed: int = 0) -> Delays:
-    """The delays of a schedule over `rounds` rounds.
+def delays(schedule: Schedule, rounds: int | None = None, seed: int = 0) -> Delays:
+    """The delays of a schedule over `rounds` rounds; default: all rounds of a recorded one, such as a trace.
 
     >>> from fedsum import Cyclic
     >>> d = delays(Cyclic(10, 2), rounds=100)
     >>> d.max, d.avg
     (4, 3.94)
     """
-    integer("rounds", rounds, low=1)
+    rounds = integer("rounds", recorded_rounds(schedule) if rounds is None else rounds, low=1)
     check_seed(seed)
     meter = DelayMeter(schedule.n)
     for t in range(rounds):

@@ -1,7 +1,7 @@
 """Schedules in which clients are active independently of each other: Case 2 of the paper, and patterns based on it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,9 @@ class Coins:
 
 def as_probability(field: str, value: Any, n: int) -> Probability:
     """`value` as a number or a vector of n numbers in (0, 1], or an InputError that names `field`."""
+    if isinstance(value, Mapping):
+        accepted = "numbers in the order of the clients' ids, such as [p[name] for name in task.client_names]"
+        raise InputError(field, type(value).__name__, accepted)
     try:
         if np.ndim(value) == 0:
             return probability(field, value)

@@ -8,6 +8,14 @@ from .schedule import Schedule
 from .trace import Trace
 
 
+def recorded_rounds(schedule: Schedule) -> int | None:
+    """The number of recorded rounds; None for a schedule that is not recorded."""
+    if isinstance(schedule, Sampled):
+        return recorded_rounds(schedule.availability)
+    recorded = schedule.recorded if isinstance(schedule, Trace) else schedule
+    return recorded.rounds if isinstance(recorded, Explicit | Availability) else None
+
+
 def refuse_short(schedule: Schedule, rounds: int) -> None:
     """Refuses a recorded schedule that has fewer rounds than a run and does not start over."""
     if isinstance(schedule, Sampled):

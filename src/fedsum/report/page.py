@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.checks import InputError
+from ..base.checks import InputError, nearest
 from ..base.files import written_whole
 from ..base.metrics import better, final_window, in_words, is_logarithmic, is_percent
 from ..figures import label_colours
@@ -43,8 +43,10 @@ SCRIPTS = (
 _PARTITION = ("name", "clients", "alpha", "partition", "refill", "shards_per_client", "seed")
 
 
-def write_page(folder: str | Path, out: str | Path) -> Path:
+def write_page(folder: str | Path, out: str | Path, by: str | None = None) -> Path:
     """Writes the report on every run in `folder`, or in a packed file, to `out`; returns its absolute path.
+
+    `by` is the metric that the page shows first.
 
     >>> import fedsum, tempfile
     >>> task, options = fedsum.tasks.Quadratic.random(4, 2, seed=0), {"rounds": 10, "local_steps": 1, "eta_l": 0.1}
@@ -55,7 +57,7 @@ def write_page(folder: str | Path, out: str | Path) -> Path:
     """
     out = check_page(out)
     runs = read_runs(folder)
-    text = render(runs, open_runs(folder).output_folder.resolve().name, _not_begun(Path(folder)))
+    text = render(runs, open_runs(folder).output_folder.resolve().name, _not_begun(Path(folder)), by)
     with written_whole(out) as part:
         part.write_text(text, encoding="utf-8")
     return out.resolve()
@@ -79,13 +81,14 @@ def _not_begun(folder: Path) -> list[str] | None:
         return None
 
 
-def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> str:
+def render(runs: Sequence[Run], title: str, missing: list[str] | None = None, by: str | None = None) -> str:
     """The report page as a string of HTML.
 
     Args:
       runs: the runs to show.
       title: the page's title.
       missing: names of the runs that are missing; None to infer them from `runs`.
+      by: the metric to show first; None for the first main metric.
     """
     web = resources.files(__package__) / "web"
     substitutions = {
@@ -93,7 +96,7 @@ def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) ->
         "style": web.joinpath("page.css").read_text(encoding="utf-8"),
         "script": "\n".join(web.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
         # A "<" could close the script element that contains the data.
-        "payload": json.dumps(payload(runs, title, missing), separators=(",", ":"), allow_nan=False).replace(
+        "payload": json.dumps(payload(runs, title, missing, by), separators=(",", ":"), allow_nan=False).replace(
             "<", "\\u003c"
         ),
     }
@@ -101,7 +104,7 @@ def render(runs: Sequence[Run], title: str, missing: list[str] | None = None) ->
     return re.sub(r"\{\{(\w+)\}\}", lambda match: substitutions[match[1]], template)
 
 
-def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -> dict[str, Any]:
+def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None, by: str | None = None) -> dict[str, Any]:
     """All data of the page, in JSON types. `fedsum/report/web/*.js` reads it."""
     curves = facets(runs)
     rank = {curve: place for place, curve in enumerate(ordered(curves))}
@@ -109,6 +112,10 @@ def payload(runs: Sequence[Run], title: str, missing: list[str] | None = None) -
     runs, curves = [run for run, _ in pairs], [curve for _, curve in pairs]
     labels = {name: values(curves, name) for name in FACETS}
     names, stated = metric_names(runs), directions(runs)
+    if by is not None:
+        if by not in names:
+            raise InputError("by", by, nearest(by, names))
+        names = [by, *(name for name in names if name != by)]
     evaluated: dict[tuple[int, ...], int] = {}
     run_entries = [_run(run, curve, labels, names, evaluated) for run, curve in zip(runs, curves, strict=True)]
     return {

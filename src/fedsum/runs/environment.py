@@ -2,8 +2,10 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from ..version import __version__
 
 LOGGED_CHANGES = ("fedsum", "torch", "numpy", "device")
 """a resumed run logs changes of these entries, because results may then not be bit-identical"""
+_SECRET = re.compile(
+    r"--?(?:[\w-]+[-_])?(?:token|password|passwd|secret|key)(?P<value>=.*)?", re.IGNORECASE | re.DOTALL
+)
 
 
 def environment(device: torch.device) -> Table:
@@ -26,11 +31,28 @@ def environment(device: torch.device) -> Table:
         "numpy": np.__version__,
         "device": name,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(sys.argv),
         "started": now(),
     }
     git = git_state(Path(__file__).parents[1])
     return table | ({"git": git} if git else {})
+
+
+def command(arguments: Sequence[str]) -> str:
+    """The command line, without the values of options that hold a secret: reports and packed files contain it.
+
+    >>> command(["/usr/bin/flwr-serverapp", "--token", "5e1f", "--api-key=9b", "--rounds", "5"])
+    'flwr-serverapp --token ... --api-key=... --rounds 5'
+    """
+    words, hide = [Path(arguments[0]).name], False
+    for argument in arguments[1:]:
+        option = _SECRET.fullmatch(argument)
+        if option and option["value"]:
+            words.append(argument.partition("=")[0] + "=...")
+        else:
+            words.append("..." if hide else argument)
+        hide = option is not None and not option["value"]
+    return " ".join(words)
 
 
 def git_state(source: Path) -> str:

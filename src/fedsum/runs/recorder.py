@@ -18,7 +18,7 @@ from . import checkpoint
 from .checkpoint import Snapshot
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
 from .run_reader import Run
-from .run_writer import RunFolder, refuse_difference
+from .run_writer import RunFolder, refuse_difference, resume_command
 from .stop_requests import Stopped, StopRequest, stop_requests
 
 _STATUS_EVERY = 1.0
@@ -170,7 +170,8 @@ class Recorder(Observer):
         self._writer.start()
         if stop and state.done < self._rounds:
             self.wait()
-            raise Stopped(f"stopped after round {state.done}; resume with: fedsum resume {self.folder.path}")
+            command = resume_command(self._config, self.folder.path)
+            raise Stopped(f"stopped after round {state.done}; resume with: {command}")
 
     def _write(self, snapshot: Snapshot) -> None:
         began = time.monotonic()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..base.checks import InputError, short
 from ..base.files import delete_partial_files, flush, written_whole
-from ..base.toml_values import Table
+from ..base.toml_values import DIGEST, Table
 from ..spec import ENVIRONMENT, METRIC_DIRECTIONS, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
@@ -205,6 +205,16 @@ def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> No
             raise InputError(f"{METRIC_DIRECTIONS}.{name}", better, accepted)
 
 
+def script_only(config: Mapping[str, Any]) -> bool:
+    """Whether only the script that started a run can resume it: a part of the run is recorded by a digest."""
+    return DIGEST in config or any(script_only(part) for part in config.values() if isinstance(part, Mapping))
+
+
+def resume_command(config: Table, folder: Path) -> str:
+    """How to resume the run in a folder, for messages."""
+    return "the same call of simulate" if script_only(config) else f"fedsum resume {folder}"
+
+
 def refuse_difference(
     recorded: Table, config: Table, folder: Path, free: Sequence[str] = (), *, extend: bool = False
 ) -> None:
@@ -215,6 +225,7 @@ def refuse_difference(
         raise InputError("rounds", rounds, accepted)
     if difference := first_difference(recorded, config, (*free, "rounds") if extend else free):
         key, recorded_value, value = difference
-        longer = f"extend it with: fedsum resume {folder} --set rounds={rounds}" if rounds > before else ""
+        command = f"extend it with: fedsum resume {folder} --set rounds={rounds} (in Python: extend=True)"
+        longer = ("extend it with extend=True" if script_only(recorded) else command) if rounds > before else ""
         way_out = longer if key == "rounds" and longer else "use that value, or another folder"
         raise InputError(key, value, f"the run in {folder} has {short(recorded_value)}; {way_out}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _TARGETS = ("label", "labels", "target", "y")
 """names of the column with the targets in a Hugging Face data set"""
+_FROM_TABLE = "; for a table, fedsum.tasks.by_client(frame, client=..., target=...)"
 
 
 class OwnData(list[tuple[Tensor, Tensor]]):
@@ -114,6 +115,10 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
     >>> data.names, data.partition.sizes, data.inputs.shape
     (('a', 'b'), array([1, 2]), torch.Size([3, 1]))
     """
+    given: Any = frame
+    if not _is_frame(given):
+        given = given if isinstance(given, str) else type(given).__name__
+        raise InputError("frame", given, "a table, as of pandas.read_csv")
     columns = [str(name) for name in frame.columns]
     inputs = [name for name in frame.columns if name not in (client, target)] if features is None else list(features)
     for field, name in (("client", client), ("target", target), *(("features", name) for name in inputs)):
@@ -178,9 +183,12 @@ def leaf(folder: str | Path) -> ClientData:
     return client_data(str(folder), users)
 
 
-def check_test_data(test_data: tuple[Tensor, Tensor] | None) -> None:
+def checked_test_data(test_data: tuple[Tensor, Tensor] | ClientData | None) -> tuple[Tensor, Tensor] | None:
+    """The inputs and the targets of the test data, checked; of a ClientData, those of all clients."""
     if test_data is None:
-        return
+        return None
+    if isinstance(test_data, ClientData):
+        test_data = test_data.inputs, test_data.targets
     pair = isinstance(test_data, tuple | list) and len(test_data) == 2
     if (
         not pair
@@ -188,15 +196,23 @@ def check_test_data(test_data: tuple[Tensor, Tensor] | None) -> None:
         or len(test_data[0]) != len(test_data[1])
         or not len(test_data[0])
     ):
-        raise InputError("test_data", type(test_data).__name__, "a tensor of inputs and one of as many targets")
+        accepted = "a tensor of inputs and one of as many targets"
+        raise InputError("test_data", type(test_data).__name__, f"{accepted}{_FROM_TABLE * _is_frame(test_data)}")
     for side, values in zip(("inputs", "targets"), test_data, strict=True):
         if (sample := _not_finite(values)) is not None:
             raise InputError(f"test_data, {side} of sample", sample, "finite numbers; it has NaN or infinity")
+    return test_data[0], test_data[1]
+
+
+def _is_frame(data: Any) -> bool:
+    """Whether `data` is a DataFrame, without an import of pandas."""
+    return hasattr(data, "columns") and hasattr(data, "iloc")
 
 
 def _iterated(field: str, data: Any) -> Iterable[Any]:
-    if isinstance(data, str | bytes | Tensor) or not isinstance(data, Iterable):
-        raise InputError(field, type(data).__name__, "one pair (inputs, targets) per client, or a dict of them by name")
+    if isinstance(data, str | bytes | Tensor) or not isinstance(data, Iterable) or _is_frame(data):
+        accepted = "one pair (inputs, targets) per client, or a dict of them by name"
+        raise InputError(field, type(data).__name__, f"{accepted}{_FROM_TABLE * _is_frame(data)}")
     return data
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..base.checks import InputError
 from .network import Outputs
 from .partition import Partition
-from .scoring import Groups, Scores, class_labels, has_sample_losses, score
+from .scoring import Groups, Scores, class_labels, has_sample_losses, score, with_shapes
 
 if TYPE_CHECKING:
     from .task import Task
@@ -23,11 +23,9 @@ _PROBED = 16
 
 def evaluate(task: "Task", x: Tensor, outputs: Outputs, per_client: bool) -> tuple[dict[str, float], ClientScores]:
     """Metrics at x, and with `per_client` the scores of every client, with as few passes over the data as possible."""
-    train, train_targets = (
-        score(outputs(x, task.inputs), task.targets, task.loss, task.threshold, gather=_on(task, "train")),
-        task.targets,
-    )
-    row = {"train_loss": train.loss} | _own_metrics(task, "train", train, train_targets)
+    with with_shapes("in the model or the loss: inputs", task.inputs, task.targets):
+        train = score(outputs(x, task.inputs), task.targets, task.loss, task.threshold, gather=_on(task, "train"))
+    row = {"train_loss": train.loss} | _own_metrics(task, "train", train, task.targets)
     clients: ClientScores = {}
     if task.test_data:
         inputs, targets = task.test_data
@@ -35,7 +33,9 @@ def evaluate(task: "Task", x: Tensor, outputs: Outputs, per_client: bool) -> tup
         groups = None
         if per_client:
             groups = _client_groups(task) if pooled else _label_groups(task) if task.client_test is None else None
-        test = score(outputs(x, inputs), targets, task.loss, task.threshold, gather=_on(task, "test"), groups=groups)
+        with with_shapes("in the model or the loss: test inputs", inputs, targets):
+            gather = _on(task, "test")
+            test = score(outputs(x, inputs), targets, task.loss, task.threshold, gather=gather, groups=groups)
         row["test_loss"] = test.loss
         if test.accuracy is not None:
             row["test_accuracy"] = test.accuracy

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..base.checks import InputError
 from ..base.metrics import BETTER, DIRECTIONS, Better
+from .scoring import with_shapes
 
 SETS = ("test", "train")
 
@@ -43,7 +44,7 @@ class Metric:
 
     def value(self, name: str, outputs: Tensor, targets: Tensor) -> float:
         """The metric; an error names it."""
-        with torch.no_grad():
+        with torch.no_grad(), with_shapes(f"in metrics[{name!r}]: outputs", outputs, targets):
             value = self.fn(outputs, targets)
         try:
             return float(value)

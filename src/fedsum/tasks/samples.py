@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng
-from .client_data import ClientData, check_test_data, held_out
+from .client_data import ClientData, checked_test_data, held_out
 from .client_data import client_data as as_client_data
 from .evaluation import label_shares
 from .memory_layout import channels_last
@@ -31,13 +31,13 @@ class Samples:
     def __init__(
         self,
         client_data: ClientData | Iterable[Any] | Mapping[str, Any],
-        test_data: tuple[Tensor, Tensor] | None,
+        test_data: tuple[Tensor, Tensor] | ClientData | None,
         client_test_data: ClientData | Iterable[Any] | Mapping[str, Any] | None,
         prepare: Prepare | None,
         augment: Augment | None,
     ) -> None:
         data = as_client_data("client_data", client_data)
-        check_test_data(test_data)
+        test_data = checked_test_data(test_data)
         self.client_names, self.client_test = data.names, held_out(data, client_test_data)
         if test_data is None and self.client_test is not None:
             test_data = (self.client_test.inputs, self.client_test.targets)

@@ -42,7 +42,7 @@ class Task(Samples):
       loss: of (model output, targets), the mean over the batch.
       client_data: per client a pair (inputs, targets), a torch Dataset or a Hugging Face data set, in a list or, by
         name, in a dict; or a ClientData, as `by_client` and `leaf` return it.
-      test_data: a pair of tensors, or None.
+      test_data: a pair of tensors, or a ClientData, whose clients do not matter; or None.
       client_test_data: each client's held-out data, in the same forms, for `simulate(per_client=True)`. Without
         `test_data`, the test set is all of it.
       prepare: converts raw inputs to what the model takes, in a given dtype; applied batch by batch on the device.
@@ -68,7 +68,7 @@ class Task(Samples):
         model: nn.Module | Callable[[], nn.Module],
         loss: Loss,
         client_data: ClientData | Iterable[Any] | Mapping[str, Any],
-        test_data: tuple[Tensor, Tensor] | None = None,
+        test_data: tuple[Tensor, Tensor] | ClientData | None = None,
         *,
         client_test_data: ClientData | Iterable[Any] | Mapping[str, Any] | None = None,
         prepare: Prepare | None = None,

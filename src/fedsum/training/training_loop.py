@@ -62,7 +62,10 @@ def train(
 
 
 def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, options: Options) -> None:
-    """Refuses parts of a run that do not fit: other clients, fewer rounds, asynchrony."""
+    """Refuses parts of a run that do not fit: classes instead of objects, other clients, fewer rounds, asynchrony."""
+    for part, given in (("task", task), ("algorithm", algorithm), ("schedule", schedule)):
+        if isinstance(given, type):
+            raise InputError(part, given.__name__, f"an object, not a class, such as {given.__name__}(...)")
     rounds = options.rounds
     names, task_names = _names_of(schedule), getattr(task, "client_names", None)
     same_order = "; give both the same order with clients=task.client_names" if names and task_names else ""
