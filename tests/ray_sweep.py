@@ -6,6 +6,7 @@ with the first one of their namespace.
 
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import struct
@@ -47,6 +48,8 @@ def kill_one(folder: Path, killed: list[int]) -> None:
 
 def main(file: Path, folder: Path) -> None:
     loopback_up()
+    # A token of its own: with one in the home folder, as any earlier ray.init writes it, `ray start` would ask for it.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     from fedsum.runs import RayPool, expand, run_all
     from fedsum.spec import read_settings
 

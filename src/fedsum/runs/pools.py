@@ -203,7 +203,8 @@ class RayPool:
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError("ray", address, f"the address of a running cluster ({error})") from error
+            token = "; for a cluster with token authentication, set RAY_AUTH_MODE=token"
+            raise InputError("ray", address, f"the address of a running cluster ({error}){token}") from error
         self._gpus = real("gpus", gpus, low=0)
 
     def __enter__(self) -> Self:
