@@ -158,6 +158,17 @@ def test_a_backup_is_consistent_while_files_are_replaced(tmp_path, monkeypatch):
     monkeypatch.undo()
 
 
+def test_a_damaged_run_folder_is_not_backed_up(tmp_path, monkeypatch):
+    """Row: the server is restored from an old backup."""
+    federation(tmp_path, MIFA(), rounds=2)
+    path = next((tmp_path / "run" / "clients").iterdir())
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    monkeypatch.setattr("fedsum.flower.operators.backup._ATTEMPTS", 1)
+    with pytest.raises(InputError, match=r"an intact checkpoint .*its checksum is wrong"):
+        write_backup(tmp_path / "run", tmp_path / "backup")
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
 def test_a_damaged_backup_is_refused(tmp_path):
     """Row: the server is restored from an old backup."""
     ledger, _ = federation(tmp_path, MIFA(), rounds=2)
