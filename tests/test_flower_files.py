@@ -6,14 +6,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
-from test_flower_server import N, federation, in_a_server_app, log  # noqa: F401
+from test_flower_server import TASK, N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import MIFA, Explicit, FedSUM, InputError
-from fedsum.flower.storage import DamagedFile
+from fedsum.flower import Ledger
+from fedsum.flower.journal import Journal
+from fedsum.flower.storage import DamagedFile, read_checkpoint
 from fedsum.flower.storage.checked_file import read_checked, write_checked
 
 
@@ -23,7 +26,16 @@ def flip(path, position=-3):
     path.write_bytes(content)
 
 
-def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
+def cut(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(("damage", "words"), [(flip, "its checksum is wrong"), (cut, "cannot be read"), (emptied, "")])
+def test_a_damaged_clients_state_is_a_lost_state(damage, words, tmp_path, caplog):
     """Row: a client's state is deleted or damaged => a checksum finds the damage. The client replies *lost*, see
     [Lost client states](protocol.md#lost-client-states).
     """
@@ -31,12 +43,12 @@ def test_a_flipped_bit_in_a_clients_state_is_a_lost_state(tmp_path, caplog):
     def on_round(ledger, outcome):
         if ledger.state.t == 3:
             for file in (tmp_path / "clients" / ledger.state.job / "client-2").glob("*.safetensors"):
-                flip(file)
+                damage(file)
 
     ledger, _ = federation(tmp_path, FedSUM(), on_round=on_round)
     assert "client 2 has lost its state; epoch 1 begins" in log(tmp_path)
     assert "this client's state counts as lost" in caplog.text
-    assert "its checksum is wrong" in caplog.text
+    assert words in caplog.text
     assert ledger.state.epoch == 1
 
 
@@ -48,11 +60,13 @@ def stopped_run(folder, algorithm=None, **given):
     return whole
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:100])
+def other_format(path):
+    """One bit of the format's number. Such a file looks like one of another version of fedsum."""
+    content = path.read_bytes()
+    flip(path, content.index(b"format") + content[content.index(b"format") :].index(b"4"))
 
 
-@pytest.mark.parametrize("damage", [flip, cut, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink, emptied, other_format])
 def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(damage, tmp_path):
     """Row: the server's checkpoint is damaged or missing => the previous checkpoint is used, with a line in the
     log. If it is damaged too, the run is refused; restore a backup.
@@ -99,12 +113,35 @@ def test_a_checksum_covers_names_numbers_and_tensors(tmp_path):
     assert read_checked(path)[1] == {"serial": "17"}
 
 
-def test_a_damaged_client_file_of_the_server_is_found(tmp_path):
+def test_every_flipped_bit_is_found(tmp_path):
+    """Row: a client's state is deleted or damaged.
+
+    Row: the server's checkpoint is damaged or missing.
+    """
+    ledger, _ = federation(tmp_path, FedSUM(), rounds=2)
+    (state,) = (tmp_path / "clients" / ledger.state.job / "client-2").glob("pending*")
+    for path, read in (
+        (state, read_checked),
+        (tmp_path / "run" / "checkpoint.safetensors", read_checkpoint),
+    ):
+        sound = path.read_bytes()
+        for position in range(len(sound)):
+            path.write_bytes(sound)
+            flip(path, position)
+            with pytest.raises(DamagedFile):
+                read(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [(flip, "is damaged: its checksum is wrong"), (cut, "cannot be read .*"), (Path.unlink, "cannot be read .*")],
+)
+def test_a_damaged_client_file_of_the_server_is_found(damage, words, tmp_path):
     """Row: the server's checkpoint is damaged or missing."""
     stopped_run(tmp_path, MIFA())
     for path in (tmp_path / "run" / "clients").glob("0-*"):
-        flip(path)
-    with pytest.raises(InputError, match=r"is damaged: its checksum is wrong; restore a backup with `fedsum flower"):
+        damage(path)
+    with pytest.raises(InputError, match=rf"{words}; restore a backup with `fedsum flower"):
         federation(tmp_path, MIFA())
 
 
@@ -183,6 +220,8 @@ def test_a_garbled_participation_file_is_repaired(tmp_path):
         ({"eta_l": lambda t: 0.05 if t < 1 else 0.01}, r"eta_l\(1\) 0.05, not 0.01"),
         ({"eta_g": 0.5}, "eta_g 1.0, not 0.5"),
         ({"batch_size": 7}, "batch_size 128, not 7"),
+        ({"clip_norm": 1.0}, "clip_norm None, not 1.0"),
+        ({"weight_decay": 0.1}, "weight_decay 0.0, not 0.1"),
         ({"on_loss": "table"}, "on_loss 'reset', not 'table'"),
     ],
 )
@@ -196,6 +235,25 @@ def test_a_change_of_the_results_is_refused_by_field(changed, field, tmp_path):
     assert re.search(f"refused to start: .*holds a run with {field}", log(tmp_path))  # where an operator looks
     ledger, _ = federation(tmp_path, FedSUM(), rounds=4, quorum=2, deadline=3.0, grace=1.0)
     assert ledger.state.t == 4
+
+
+@pytest.mark.parametrize(
+    ("n", "x0", "field"),
+    [
+        (N + 1, TASK.init(0), f"clients {N}, not {N + 1}"),
+        (N, torch.zeros(9).double(), "parameters 4, not 9"),
+        (N, TASK.init(0).float(), "dtype 'float64', not 'float32'"),
+    ],
+)
+def test_another_model_or_number_of_clients_is_refused(n, x0, field, tmp_path):
+    """Row: a setting that changes results is changed on resume."""
+    ledger, _ = federation(tmp_path, FedSUM(), rounds=1)
+    other = Ledger(FedSUM(), x0, n, ledger.options, ledger.rules)
+    with (
+        closing(Journal(tmp_path / "run")) as journal,
+        pytest.raises(InputError, match=f"holds a run with {field}; use the same value, or another folder"),
+    ):
+        journal.resume(other)
 
 
 def test_a_full_disk_is_the_reason_in_the_status(tmp_path, monkeypatch):

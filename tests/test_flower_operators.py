@@ -132,7 +132,7 @@ def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, mon
         assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 2
     assert "another process writes to it" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 0
-    assert "restored to the state after 2 rounds; `flwr run` resumes it with a new epoch" in capsys.readouterr().out
+    assert "restored to the state after 2 rounds; `flwr run` resumes the run with a new epoch" in capsys.readouterr().out
     assert len(list(tmp_path.glob("run.replaced-*"))) == 1
     ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_round=on_round)
     assert "operator: epoch: epoch 1 begins" in log(tmp_path)
@@ -156,6 +156,17 @@ def test_a_backup_is_consistent_while_files_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr("fedsum.flower.operators.backup.shutil.copy2", copy_late)
     assert write_backup(tmp_path / "run", tmp_path / "backup") == 4
     monkeypatch.undo()
+
+
+def test_a_damaged_run_folder_is_not_backed_up(tmp_path, monkeypatch):
+    """Row: the server is restored from an old backup."""
+    federation(tmp_path, MIFA(), rounds=2)
+    path = next((tmp_path / "run" / "clients").iterdir())
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    monkeypatch.setattr("fedsum.flower.operators.backup._ATTEMPTS", 1)
+    with pytest.raises(InputError, match=r"an intact checkpoint .*its checksum is wrong"):
+        write_backup(tmp_path / "run", tmp_path / "backup")
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
 def test_a_damaged_backup_is_refused(tmp_path):

@@ -5,6 +5,7 @@ import time
 import tracemalloc
 
 import pytest
+import torch
 from flower_link import LinkGrid, deflated, rewritten, with_chunks
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error
 from flwr.app.message import message as flower_message
@@ -120,8 +121,31 @@ def test_a_malformed_reply_costs_only_its_sender(tmp_path):
     assert max(map(len, lines.splitlines())) < 500
 
 
+def test_a_malformed_client_id_costs_only_its_sender(tmp_path):
+    """Row: a reply is malformed or too large, or decodes to gigabytes."""
+    grid = link_grid(tmp_path)
+    spoil = {1: lambda reply: rewritten(reply, "ConfigRecord", lambda body: b"}{"), 2: large_client_id}
+    grid.link.spoil = lambda t, client, reply: spoil[client](reply) if t < 0 and client in spoil else None
+    federation(tmp_path, FedSUM(), grid=grid, rounds=2, deadline=30.0)
+    assert missing(tmp_path, 2) == [{1, 2}] * 2
+    assert "node 101 did not say which client it is: a reply that cannot be read" in log(tmp_path)
+    assert "node 102 did not say which client it is: a reply of more than 1,000,064 bytes" in log(tmp_path)
+
+
+def large_client_id(reply):
+    reply.content["hello"]["client"] = "2" * 3_000_000
+    return deflated(reply)
+
+
 def test_client_text_is_escaped_and_cut():
     assert ReplyLimits(1, 1, text=5).shown("ab\ncdefgh") == "ab\\ncd... (9 characters)"
+
+
+def test_the_limits_are_multiples_of_an_uplink_or_settings():
+    uplink = {"delta": torch.zeros(1000)}
+    assert ReplyLimits.of(uplink) == ReplyLimits(1_008_000, 1_008_000, 300)
+    assert ReplyLimits.of(uplink, message_mb=3) == ReplyLimits(3_000_000, 3_000_000, 300)
+    assert ReplyLimits.of(uplink, inflated_mb=3, text=5) == ReplyLimits(1_008_000, 3_000_000, 5)
 
 
 def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
@@ -177,7 +201,8 @@ def test_an_upload_that_never_ends_costs_its_sender_the_round(tmp_path):
     assert len(grid.link.confirmed) == N + 3 * N  # all replies are deleted from the SuperLink, also the unfinished one
 
 
-def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("seconds", "where"), [(86_400, "ahead of"), (-86_400, "behind")])
+def test_a_wrong_clock_is_reported_and_harmless(seconds, where, tmp_path, monkeypatch):
     """Row: a client's clock is wrong => its replies are merged, and the log warns once. With authentication, Flower
     refuses a SuperNode whose clock is off by minutes.
     """
@@ -187,9 +212,9 @@ def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
     def with_clock(message):
         with monkeypatch.context() as patch:
             if grid.nodes[message.metadata.dst_node_id] == 2:
-                ahead = now().timestamp() + 86_400
-                patch.setattr(flower_message, "now", lambda: now().fromtimestamp(ahead, now().tzinfo))
-                patch.setattr("fedsum.flower.clientapp.time.time", lambda: ahead)
+                wrong = now().timestamp() + seconds
+                patch.setattr(flower_message, "now", lambda: now().fromtimestamp(wrong, now().tzinfo))
+                patch.setattr("fedsum.flower.clientapp.time.time", lambda: wrong)
             replies = answered(message)
         for reply in replies:
             reply.metadata.__dict__["_message_id"] = "reply"
@@ -200,7 +225,7 @@ def test_a_wrong_clock_is_reported_and_harmless(tmp_path, monkeypatch):
     grid.answered = with_clock
     federation(tmp_path, FedSUM(), grid=grid, rounds=2)
     assert missing(tmp_path, 2) == [set(), set()]
-    assert log(tmp_path).count("client 2's clock is 86,400 s ahead of the server's: synchronise it") == 1
+    assert log(tmp_path).count(f"client 2's clock is 86,400 s {where} the server's: synchronise it") == 1
 
 
 def test_a_dead_client_costs_a_few_deadlines(tmp_path):

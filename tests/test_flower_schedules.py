@@ -17,7 +17,7 @@ def run(seeds):
         except Exception:
             gap = float("inf")
         worst = max(worst, gap)
-        if gap > 1e-9:
+        if not gap <= 1e-9:  # also if it is not a number
             small = shrunk(seed, schedule)
             failures.append(f"seed {seed}: {failure(seed, small)} after {small}")
     assert not failures, "\n".join(failures)

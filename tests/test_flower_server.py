@@ -48,6 +48,7 @@ from fedsum.training import Options
 
 TASK = noisy(4)
 N = TASK.n
+RESULT_OPTIONS = ("seed", "local_steps", "eta_g", "batch_size", "clip_norm", "weight_decay")
 CONFIG = {"clients": N, "rounds": 6, "local-steps": 2, "eta-l": 0.05, "norm-limit": 0.0, "eval-every": 2}
 
 
@@ -121,7 +122,7 @@ def federation(folder, algorithm, *, grid=None, rounds=6, deadline=5.0, eta_l=0.
     """Trains, and returns the ledger and the grid."""
     grid = grid or LocalGrid(folder / "clients", algorithm)
     rules = {name: given.pop(name) for name in ("quorum", "on_loss", "norm_limit") if name in given}
-    changed = {name: given.pop(name) for name in ("seed", "local_steps", "eta_g", "batch_size") if name in given}
+    changed = {name: given.pop(name) for name in RESULT_OPTIONS if name in given}
     options = Options(**{"rounds": rounds, "local_steps": 2, "eta_l": eta_l, "eval_every": 2} | changed)
     ledger = Ledger(algorithm, TASK.init(0), N, options, MergeRules(**{"norm_limit": 0} | rules))
 
@@ -567,7 +568,18 @@ def test_keys_of_clients(tmp_path):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"seed": 7}, {"local-steps": 3}, {"eta-l": 0.04}, {"algorithm.name": "FedSUM-B"}, {"on-loss": "table"}],
+    [
+        {"seed": 7},
+        {"local-steps": 3},
+        {"eta-l": 0.04},
+        {"eta-g": 0.5},
+        {"batch-size": 7},
+        {"clip-norm": 1.0},
+        {"weight-decay": 0.1},
+        {"clients": N + 1},
+        {"algorithm.name": "FedSUM-B"},
+        {"on-loss": "table"},
+    ],
 )
 def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
     grid, app = LocalGrid(tmp_path / "clients", FedSUM()), server_app(lambda n: TASK)

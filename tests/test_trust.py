@@ -40,23 +40,41 @@ def fedsum(monkeypatch, *command):
     return ended.value.code
 
 
-@pytest.fixture
-def foreign(tmp_path, monkeypatch):
-    """A sweep and its packed file, with code of their own; the code was not executed in this test."""
-    code = tmp_path / f"code_{tmp_path.name}.py"
+SETTINGS = """
+rounds = 3
+local_steps = 1
+eta_l = 0.01
+task = "{code}:task"
+schedule = {{name = "{code}:schedule"}}
+[sweep]
+algorithm = ["{code}:Mine"]
+seed = [0, 1]
+"""
+
+
+def own_runs(folder, monkeypatch, line="", replacement=""):
+    """A sweep and its packed file, with code of their own; the code was not executed in this test.
+
+    `replacement` takes the place of a line of the settings.
+    """
+    code = folder / f"code_{folder.name}.py"
     code.write_text(OWN)
-    settings = tmp_path / "run.toml"
-    settings.write_text(
-        f'rounds = 3\nlocal_steps = 1\neta_l = 0.01\ntask = "{code}:task"\nschedule = {{name = "{code}:schedule"}}\n'
-        f'[sweep]\nalgorithm = ["{code}:Mine"]\nseed = [0, 1]\n'
-    )
-    folder = tmp_path / "runs"
-    assert fedsum(monkeypatch, "run", settings, "--folder", folder, "--json") == 0
-    assert fedsum(monkeypatch, "pack", folder, "--out", tmp_path / "runs.parquet") == 0
+    settings = folder / "run.toml"
+    assert line in SETTINGS
+    settings.write_text(SETTINGS.replace(line, replacement).format(code=code))
+    assert fedsum(monkeypatch, "run", settings, "--folder", folder / "runs", "--json") == 0
+    assert fedsum(monkeypatch, "pack", folder / "runs", "--out", folder / "runs.parquet") == 0
     for name in [name for name in sys.modules if name.startswith(f"fedsum_from_{code.stem}")]:
         del sys.modules[name]
-    (tmp_path / "executed").unlink()
+    (folder / "executed").unlink()
     _trusted.cache_clear()
+    return folder / "runs", folder / "runs.parquet"
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A folder with a sweep and its packed file, as `own_runs` writes them."""
+    own_runs(tmp_path, monkeypatch)
     return tmp_path
 
 
@@ -75,6 +93,33 @@ def test_reading_commands_never_import(foreign, monkeypatch, capsys):
         delays([replace(run, rows=[{"round": 0, ERROR: 1.0}])])
     fedsum(monkeypatch, "reproduce", "bias", "--scale", "small", "--rounds", 1, "--folder", foreign / "runs.parquet")
     assert not (foreign / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement"),
+    [
+        ('algorithm = ["{code}:Mine"]', 'algorithm = [{{name = "ServerOpt", algorithm = "{code}:Mine"}}]'),
+        (
+            'schedule = {{name = "{code}:schedule"}}',
+            'schedule = {{name = "Sampled", size = 1, availability = {{name = "Sampled", size = 2, availability = '
+            '{{name = "{code}:schedule"}}}}}}',
+        ),
+    ],
+    ids=["algorithm", "schedule"],
+)
+def test_reading_commands_never_import_nested_code(line, replacement, tmp_path, monkeypatch, capsys):
+    """Code that a wrapped algorithm or a nested schedule names.
+
+    Row: a run folder or a packed file of unknown origin names code to import.
+    """
+    folder, packed = own_runs(tmp_path, monkeypatch, line, replacement)
+    capsys.readouterr()
+    for path in (folder, packed):
+        assert fedsum(monkeypatch, "show", path) == 0
+        assert fedsum(monkeypatch, "report", path, "--out", tmp_path / "report.html") == 0
+        fedsum(monkeypatch, "compare", path)
+        assert not (tmp_path / "executed").exists()
+    assert ("Mine + Adam" in capsys.readouterr().out) == line.startswith("algorithm")
 
 
 def test_resume_asks_before_it_imports(foreign, monkeypatch, capsys):

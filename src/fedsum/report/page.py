@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from itertools import product
@@ -20,7 +20,7 @@ from ..base.metrics import better, final_window, in_words, is_logarithmic, is_pe
 from ..figures import label_colours
 from ..participation import Asynchronous
 from ..runs import Run, directions, not_begun, open_runs, read_runs
-from ..spec import ScheduleSpec, toml_text
+from ..spec import ScheduleSpec, code_confirmed_by, toml_text
 from ..tasks import IMAGE_SETS, at_hand, vision
 from ..version import __version__
 from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
@@ -238,14 +238,17 @@ def _participation(runs: Sequence[Run], curves: Sequence[Facets]) -> list[dict[s
 
 def _pattern(run: Run) -> dict[str, Any]:
     """The measured pattern of a run as JSON, or the reason why it is skipped."""
-    schedules = [run.config["schedule"], run.config["schedule"].get("availability", {})]
-    for name in (str(table.get("name", "")) for table in schedules):
+    table = run.config["schedule"]
+    while isinstance(table, Mapping):  # a Sampled has its availability as a table, which may be another Sampled
+        name = str(table.get("name", ""))
         if ":" in name:
             return {"skipped": f"{name} is a Python function, which the report does not call."}
+        table = table.get("availability")
     seed, rounds = run.config.get("seed", 0), run.config.get("rounds", run.round)
     try:
-        spec = ScheduleSpec.parse(run.config["schedule"])
-        schedule = spec.make(run.config["schedule"]["n"])
+        with code_confirmed_by(lambda name: False):  # the run may be from elsewhere
+            spec = ScheduleSpec.parse(run.config["schedule"])
+            schedule = spec.make(run.config["schedule"]["n"])
         if isinstance(schedule, Asynchronous) and not _known_arrivals(schedule, run):
             return {"skipped": "The arrivals depend on the clients' numbers of steps and the sizes of their messages."}
         measured = measure(schedule, range(rounds), seed, _RASTER)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..algorithms import ALGORITHMS
+from ..algorithms import ALGORITHMS, FedSUM
 from ..base.registry import registered
 from .algorithm_spec import parse_algorithm
+from .imported import code_confirmed_by
 from .schedule_spec import NAMED_SCHEDULES
 from .task_spec import TASKS
 
@@ -27,9 +28,25 @@ def display_name(part: str, name: str) -> str:
 def display_label(part: str, table: Mapping[str, Any]) -> str:
     """The display name of a table with a name; for an algorithm on top of another one, the label of both.
 
+    Code that the table names is not imported, because the table may be from elsewhere: the label has its name.
+
     >>> display_label("algorithm", {"name": "ServerOpt", "algorithm": "fedsum", "optimiser": "adam"})
     'FedSUM + Adam'
+    >>> display_label("algorithm", {"name": "ServerOpt", "algorithm": "my_methods.py:Mine", "optimiser": "adam"})
+    'Mine + Adam'
     """
-    if part == "algorithm" and "algorithm" in table:
-        return parse_algorithm(dict(table)).label
-    return display_name(part, str(table.get("name", "")))
+    if part != "algorithm" or "algorithm" not in table:
+        return display_name(part, str(table.get("name", "")))
+    wrapped = table["algorithm"]
+    inner = display_label(part, wrapped if isinstance(wrapped, Mapping) else {"name": wrapped}).rpartition(":")[2]
+    for separator, field in ((" + ", "optimiser"), (", ", "compressor")):
+        name = _name(table.get(field))
+        if ":" in name:
+            return inner + separator + name.rpartition(":")[2]
+    with code_confirmed_by(lambda name: False):
+        # The wrapper's label begins with that of the algorithm. FedSUM takes its place, as every wrapper accepts it.
+        return inner + parse_algorithm({**table, "algorithm": "FedSUM"}).label.removeprefix(FedSUM.label)
+
+
+def _name(table: Any) -> str:
+    return str(table.get("name", "") if isinstance(table, Mapping) else table or "")

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ...base.files import written_whole
 
-_CHECKSUM = "sha256"
+CHECKSUM = "sha256"
+"""the checksum's name in the metadata"""
 
 
 class DamagedFile(ValueError):
@@ -23,7 +24,7 @@ def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     with written_whole(path) as part:
         try:
-            save_file(copies, part, {**metadata, _CHECKSUM: _checksum(copies, metadata)})
+            save_file(copies, part, {**metadata, CHECKSUM: _checksum(copies, metadata)})
         except SafetensorError as error:  # raised when the disk is full
             raise OSError(str(error)) from error
 
@@ -37,7 +38,7 @@ def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118  # not a mapping
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedFile(f"{path.name} cannot be read ({error})") from error
-    if metadata.pop(_CHECKSUM, "") != _checksum(tensors, metadata):
+    if metadata.pop(CHECKSUM, "") != _checksum(tensors, metadata):
         raise DamagedFile(f"{path.name} is damaged: its checksum is wrong")
     return tensors, metadata
 

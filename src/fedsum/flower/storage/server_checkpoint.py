@@ -15,7 +15,7 @@ from ...base.checks import InputError
 from ...base.files import flush
 from ...runs import BROKEN_CHECKPOINT, CHECKPOINT, METRICS, PREVIOUS_CHECKPOINT
 from ..protocol import ServerState
-from .checked_file import DamagedFile, read_checked, read_metadata, write_checked
+from .checked_file import CHECKSUM, DamagedFile, read_checked, read_metadata, write_checked
 
 PARTICIPATION, CLIENTS = "participation.csv", "clients"
 _HEADER = "fedsum"
@@ -111,8 +111,11 @@ class Checkpoints:
 def read_header(path: Path) -> Header:
     """What a checkpoint says, without its tensors. Raises a DamagedFile, or an InputError for another format."""
     try:
-        header = json.loads(read_metadata(path)[_HEADER])
+        metadata = read_metadata(path)
+        header = json.loads(metadata[_HEADER])
         if header.get("format") != _FORMAT:
+            if CHECKSUM in metadata:  # files of old versions have none
+                read_checked(path)  # a damaged file may say anything
             raise InputError("folder", str(path.parent), "holds a checkpoint of another fedsum version")
         files = {int(client): str(name) for client, name in header["files"].items()}
         return Header(header["identity"], header["state"], files, header["attendance"])

@@ -30,9 +30,12 @@ class ReplyLimits:
     def of(
         cls, uplink: Mapping[str, Tensor], message_mb: float = 0, inflated_mb: float = 0, text: int = TEXT_LIMIT
     ) -> "ReplyLimits":
-        """Limits in MB; 0: twice the vectors of `uplink`, and 1 MB."""
+        """Limits in MB. Without `message_mb`: twice the vectors of `uplink`, and 1 MB. Without `inflated_mb`: the same
+        as on the network.
+        """
         default = 2 * sum(value.numel() * value.element_size() for value in uplink.values()) + _ALLOWANCE
-        return cls(int(message_mb * MB) or default, int(inflated_mb * MB) or default, text)
+        message = int(message_mb * MB) or default
+        return cls(message, int(inflated_mb * MB) or message, text)
 
     @property
     def objects(self) -> int:
