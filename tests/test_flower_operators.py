@@ -132,7 +132,7 @@ def test_a_backup_of_a_running_server_is_restored_with_a_new_epoch(tmp_path, mon
         assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 2
     assert "another process writes to it" in capsys.readouterr().err
     assert fedsum(monkeypatch, "flower", "restore", tmp_path / "backup", tmp_path / "run") == 0
-    assert "restored to the state after 2 rounds; `flwr run` resumes the run with a new epoch" in capsys.readouterr().out
+    assert "after 2 rounds; `flwr run` resumes the run with a new epoch" in capsys.readouterr().out
     assert len(list(tmp_path.glob("run.replaced-*"))) == 1
     ledger, _ = federation(tmp_path, FedSUM(), rounds=6, on_round=on_round)
     assert "operator: epoch: epoch 1 begins" in log(tmp_path)
