@@ -23,7 +23,16 @@ from fedsum.report import final_table
 from fedsum.report.page import render
 from fedsum.runs import LocalPool, Run, best, expand, find_runs, not_begun, pools, read_runs, run_all
 from fedsum.runs.execute import execute_quietly
-from fedsum.spec import RunSpec, ScheduleSpec, TaskSpec, dump_algorithm, parse_algorithm, read_settings, with_settings
+from fedsum.spec import (
+    RunSpec,
+    ScheduleSpec,
+    TaskSpec,
+    dump_algorithm,
+    parse_algorithm,
+    read_settings,
+    toml_text,
+    with_settings,
+)
 
 HERE = Path(__file__).parent
 TIMES = ("seconds", "eval_seconds")
@@ -259,6 +268,22 @@ def test_expanding():
     assert last.table["algorithm"] == {"name": "FedAU", "cutoff": 7}
     assert (last.table["eta_l"], last.table["schedule"]["size"]) == (0.2, 3)
     assert "sweep" not in last.table
+
+
+def test_the_file_of_a_sweep_keeps_the_order_of_its_axes():
+    adam = {"name": "Adam", "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-3}
+    wide = {"name": "ServerOpt", "algorithm": {"name": "FedSUM", "divide_by_seen": True}, "optimiser": adam}
+    sweep = {
+        "algorithm": ["FedAvg", wide],
+        "task.d": [3],
+        "schedule": [wide, wide],
+        "note": ['a "q"\n\u00e9'],
+        "seed": [0, 1],
+    }
+    table = tomllib.loads(SMALL) | {"sweep": sweep}
+    again = tomllib.loads(toml_text(table))
+    assert again == table
+    assert list(again["sweep"]) == list(sweep)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,23 @@ def _value(text: str) -> Any:
 
 
 def toml_text(table: Table) -> str:
+    """`table` as the text of a TOML file. The axes of a sweep keep their order, which the names of the runs follow."""
     import tomli_w
 
-    return tomli_w.dumps(table)
+    text = tomli_w.dumps({key: value for key, value in table.items() if key != SWEEP})
+    axes = table.get(SWEEP)
+    if not isinstance(axes, Mapping):
+        return text if axes is None else tomli_w.dumps(table)
+    # tomli_w writes long lists of tables as [[sweep.algorithm]], after all other axes.
+    return "\n".join([text, f"[{SWEEP}]", *(f"{_inline(key)} = {_inline(values)}" for key, values in axes.items()), ""])
+
+
+def _inline(value: Any) -> str:
+    """A value, or a name as a quoted key, on one line."""
+    import tomli_w
+
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_inline(key)} = {_inline(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")
