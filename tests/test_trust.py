@@ -80,7 +80,7 @@ def foreign(tmp_path, monkeypatch):
 
 def test_reading_commands_never_import(foreign, monkeypatch, capsys):
     """Row: a run folder or a packed file of unknown origin names code to import => `fedsum resume` asks before it
-    imports the code, or needs `--trust`. No other command imports it.
+    imports the code, or needs `--trust`. Commands that read runs never import it. A settings file is trusted.
     """
     for path in (foreign / "runs", foreign / "runs.parquet"):
         assert fedsum(monkeypatch, "show", path) == 0
