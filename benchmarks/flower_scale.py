@@ -179,7 +179,7 @@ def nodes(args):
         "faults of clients that were not killed": sum(
             sum(row["faults"].values()) for row in clients if row["client"] not in killed
         ),
-        "largest ||y - sum h|| / ||y||": drift,
+        "largest drift that the server reports": drift,
         "load average": [round(value, 1) for value in os.getloadavg()],
     }
 
