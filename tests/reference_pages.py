@@ -34,7 +34,7 @@ def table(heads, rows):
 def public_names():
     """(module, name, object) of every public name."""
     for module in map(importlib.import_module, MODULES):
-        for name in module.__all__:
+        for name in sorted(module.__all__, key=str.casefold):
             yield module.__name__, name, getattr(module, name)
 
 
