@@ -52,8 +52,8 @@ def full(name):
         ("sensitivity", 32),
         ("sst2", 4),
         ("sst2-cure", 6),
-        ("sst2-minilm", 8),
-        ("sst2-rates", 16),
+        ("sst2-minilm", 4),
+        ("sst2-rates", 12),
     ],
 )
 def test_how_many_runs(name, runs):
