@@ -508,6 +508,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing_before(tmp_path, monkeypatc
         go(tmp_path)
     assert Run.read(tmp_path).state == "failed"
     assert "No space left" in Run.read(tmp_path).reason
+    assert Run.read(tmp_path).reason.endswith(f"free disk space, then resume with: fedsum resume {tmp_path}")
     monkeypatch.undo()
     assert not list(tmp_path.glob(".*.part*"))
     assert_same(go(tmp_path), go())
@@ -537,6 +538,7 @@ def test_a_disk_that_is_really_full(tmp_path):
         pytest.skip("no mount namespace can be made here")
     found = subprocess.run(["unshare", "-rm", "sh", "-c", inside], capture_output=True, text=True, check=True)
     assert "could not be written (No space left on device); the previous checkpoint is intact" in found.stdout
+    assert "resume with: the same call of simulate" in found.stdout  # a file cannot describe the task's arrays
 
 
 # Checkpoints during training.

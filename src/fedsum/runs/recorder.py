@@ -18,7 +18,7 @@ from . import checkpoint
 from .checkpoint import Snapshot
 from .layout import BROKEN_CHECKPOINT, CHECKPOINT, PREVIOUS_CHECKPOINT
 from .run_reader import Run
-from .run_writer import RunFolder, refuse_difference, resume_command
+from .run_writer import RunFolder, refuse_difference
 from .stop_requests import Stopped, StopRequest, stop_requests
 
 _STATUS_EVERY = 1.0
@@ -170,8 +170,7 @@ class Recorder(Observer):
         self._writer.start()
         if stop and state.done < self._rounds:
             self.wait()
-            command = resume_command(self._config, self.folder.path)
-            raise Stopped(f"stopped after round {state.done}; resume with: {command}")
+            raise Stopped(f"stopped after round {state.done}; resume with: {self.folder.way_to_resume}")
 
     def _write(self, snapshot: Snapshot) -> None:
         began = time.monotonic()
@@ -197,7 +196,7 @@ class Recorder(Observer):
         reason = getattr(error, "strerror", None) or str(error)
         raise OSError(
             f"the checkpoint of round {self._saved_round} could not be written ({reason}); the previous checkpoint is"
-            f" intact: free disk space, then resume with: fedsum resume {self.folder.path}"
+            f" intact: free disk space, then resume with: {self.folder.way_to_resume}"
         ) from error
 
     def _load(self, run: Training) -> Path | None:

@@ -48,6 +48,8 @@ class RunFolder:
         self._take_lock(_PATIENCE if patience is None else patience)
         delete_partial_files(self.path)
         self._columns: list[str] = []
+        self.way_to_resume = f"fedsum resume {self.path}"
+        """for messages"""
 
     def _take_lock(self, patience: float) -> None:
         deadline = time.monotonic() + patience
@@ -92,6 +94,8 @@ class RunFolder:
           more: further entries of the environment.
           extend: whether `rounds` may grow.
         """
+        if script_only(config):
+            self.way_to_resume = "the same call of simulate"
         path, current = self.path / CONFIG, environment(device) | (more or {})
         if path.exists():
             recorded = read_toml(path)
@@ -137,7 +141,7 @@ class RunFolder:
                 csv.writer(file, lineterminator="\n").writerows([*lines, self._cells(row)])
         except OSError as error:
             reason = f"the metrics could not be written ({error.strerror}); the last checkpoint is intact"
-            raise OSError(f"{reason}: free disk space, then resume with: fedsum resume {self.path}") from error
+            raise OSError(f"{reason}: free disk space, then resume with: {self.way_to_resume}") from error
 
     def write_clients(self, table: "pd.DataFrame") -> None:
         """Replaces the table of the clients' scores."""
@@ -208,11 +212,6 @@ def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> No
 def script_only(config: Mapping[str, Any]) -> bool:
     """Whether only the script that started a run can resume it: a part of the run is recorded by a digest."""
     return DIGEST in config or any(script_only(part) for part in config.values() if isinstance(part, Mapping))
-
-
-def resume_command(config: Table, folder: Path) -> str:
-    """How to resume the run in a folder, for messages."""
-    return "the same call of simulate" if script_only(config) else f"fedsum resume {folder}"
 
 
 def refuse_difference(
