@@ -153,6 +153,7 @@ def soak():
         ("server apps restarted", measured["server apps started again"]),
         ("new epochs", measured["epochs begun anew"]),
         ("mean number of clients merged per round, of 5", measured["clients merged per round, mean"]),
+        ("rounds with a SuperNode that was one message behind", lines.count("; replied after a second message: ")),
         (
             r"largest \|\|y - sum h_i\|\| / \|\|y\|\|",
             f"{measured['largest ||y - sum h|| / ||y|| after any round']:.1e}",
