@@ -51,9 +51,9 @@ def full(name):
         ("resnet", 8),
         ("sensitivity", 32),
         ("sst2", 4),
-        ("sst2-cure", 6),
+        ("sst2-cure", 5),
         ("sst2-minilm", 4),
-        ("sst2-rates", 12),
+        ("sst2-rates", 4),
     ],
 )
 def test_how_many_runs(name, runs):
