@@ -317,3 +317,13 @@ def test_a_run_that_only_its_script_can_resume_says_so(tmp_path):
     fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 1), rounds=9, **options)
     with pytest.raises(InputError, match=r"rounds = 12: the run in .* has 9; extend it with extend=True$"):
         fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(3, 1), rounds=12, **options)
+
+
+def test_a_run_with_a_trace_file_is_extended_by_resume(tmp_path):
+    """The folder has a digest of the trace, as of a task made in Python, and beside it the path."""
+    (tmp_path / "trace.csv").write_text("round,client\n" + "".join(f"{t},{t % 3}\n" for t in range(12)))
+    schedule = fedsum.Trace.read(tmp_path / "trace.csv")
+    options = {"local_steps": 1, "eta_l": 0.1, "folder": tmp_path / "run"}
+    fedsum.simulate(fedsum.tasks.Quadratic.random(3, 2), fedsum.FedSUM(), schedule, rounds=9, **options)
+    with pytest.raises(InputError, match=r"extend it with: fedsum resume .* --set rounds=12"):
+        fedsum.simulate(fedsum.tasks.Quadratic.random(3, 2), fedsum.FedSUM(), schedule, rounds=12, **options)

@@ -210,8 +210,13 @@ def _refuse_other_directions(recorded: Table, config: Table, folder: Path) -> No
 
 
 def script_only(config: Mapping[str, Any]) -> bool:
-    """Whether only the script that started a run can resume it: a part of the run is recorded by a digest."""
-    return DIGEST in config or any(script_only(part) for part in config.values() if isinstance(part, Mapping))
+    """Whether only the script that started a run can resume it: of a part of the run, the folder has a digest alone.
+
+    A trace or a table of devices from a file has its path beside the digest.
+    """
+    return (DIGEST in config and "path" not in config) or any(
+        script_only(part) for part in config.values() if isinstance(part, Mapping)
+    )
 
 
 def refuse_difference(
