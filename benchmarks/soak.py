@@ -124,8 +124,9 @@ class Soak:
         self.net.supernode(client, key, config=f'state="{self.net.state}"')
 
     def kill_node(self, client):
-        """Row: a SuperNode is killed => for about a minute Flower still lists it as online, and rounds wait for it
-        until the deadline. With authentication, Flower refuses its restart for the same time: restart it in a loop.
+        """Row: a SuperNode is killed => for about a minute Flower still lists it as online, and rounds wait for it:
+        for `grace` seconds after the quorum, or until the deadline. With authentication, Flower refuses its restart for
+        the same time: restart it in a loop.
         """
         self.net.stop(f"supernode-{client}")
         self.supernode(client)

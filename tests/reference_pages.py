@@ -4,6 +4,7 @@ python tests/reference_pages.py           # names the pages that are out of date
 python tests/reference_pages.py --write   # writes them
 """
 
+import ast
 import importlib
 import inspect
 import re
@@ -38,11 +39,24 @@ def public_names():
             yield module.__name__, name, getattr(module, name)
 
 
-def summary(value):
-    """The first paragraph of a docstring; for a value without one, its type."""
+def summary(name, value):
+    """The first paragraph of a docstring; for a constant or an alias, the string below its assignment."""
     if inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value):
         return " ".join((value.__doc__ or "").split("\n\n")[0].split())
-    return "type, for annotations" if not isinstance(value, (str, tuple, list, dict)) else "constant"
+    kind = "constant" if isinstance(value, (str, tuple, list, dict)) else "type, for annotations"
+    return ": ".join(filter(None, (kind, described(name, value))))
+
+
+def described(name, value):
+    """The string below the assignment of a constant or an alias; empty if there is none."""
+    modules = [module for key, module in sys.modules.items() if key.startswith("fedsum.")]
+    for module in [module for module in modules if vars(module).get(name) is value]:
+        statements = ast.parse(Path(module.__file__).read_text()).body
+        for statement, below in zip(statements, statements[1:], strict=False):
+            names = [getattr(target, "id", "") for target in getattr(statement, "targets", ())]
+            if name in names and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                return " ".join(below.value.value.split())
+    return ""
 
 
 def names_page():
@@ -52,7 +66,7 @@ def names_page():
         "same text.\n\n"
     )
     for module in MODULES:
-        rows = [(f"`{name}`", summary(value)) for home, name, value in public_names() if home == module]
+        rows = [(f"`{name}`", summary(name, value)) for home, name, value in public_names() if home == module]
         yield f"## {module}\n\n" + table(["name", "what it is"], rows)
 
 

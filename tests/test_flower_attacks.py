@@ -355,7 +355,7 @@ def test_offences_of_all_clients_in_turn_leave_someone_to_ask():
         (SCAFFOLD(), "table", "subtracted"),
         (FedSUMCR(), "reset", "epoch 1 begins"),
         (MIFA(), "reset", "subtracted"),
-        (FedAvg(), "reset", "nothing of it was merged"),
+        (FedAvg(), "reset", "there is nothing of it to subtract"),
     ],
     ids=repr,
 )
@@ -404,7 +404,7 @@ def test_evictions_that_make_no_sense_are_refused():
     """Row: the quorum is larger than the number of clients left."""
     net = Net(FedSUM(), Quadratic.random(2, 3), quorum=2)
     order = net.ledger.order(1)
-    assert "nothing of it was merged" in net.ledger.evict(1)
+    assert "there is nothing of it to subtract" in net.ledger.evict(1)
     assert net.ledger.receive(net.work(order)) == "is from an evicted client"
     for client, message in ((1, "is evicted already"), (0, "is the last one"), (2, "a whole number from 0 to 1")):
         with pytest.raises(InputError, match=f"client = {client}: {message}"):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ..base.checks import InputError
 
 Ids = NDArray[np.int64]
+"""a sorted array of distinct client ids, counted from 0"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Pattern:
 
 
 class Schedule(Protocol):
-    """Any object with these three members is a schedule. The schedules of this package are frozen dataclasses.
+    """The interface of a schedule: any object with `n`, `active` and `describe`. fedsum's own are frozen dataclasses.
 
     A schedule that also has `dispatch(seed, round)` is asynchronous: it returns the clients that are sent the model
     before round t, and begin to work on it. They are active in that or a later round. With `time(seed, round)`, the

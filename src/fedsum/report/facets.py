@@ -29,6 +29,7 @@ NAMES = {
     "Cyclic": "Cyclic (Case 3)",
     "Reshuffled": "Reshuffled (Case 4)",
 }
+"""how figures and tables name algorithms, data sets and schedules"""
 _ALGORITHMS = ("FedSUM", "FedSUM-CR", "FedSUM-B", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA")
 _PAPER_ORDER = {
     "task": tuple(NAMES[name] for name in ("mnist", "cifar10", "svhn")),

@@ -110,7 +110,7 @@ SOURCES = {
 
 
 IMAGE_SETS = ("digits", *SOURCES)
-"""every name that `load` accepts"""
+"""every name that `load` and `vision` accept"""
 
 
 def load(name: str) -> Images:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .task import Task
 
 ClientScores = dict[str, NDArray[np.float64]]
-"""`loss`, and `accuracy` for class labels: one number per client, [N]"""
+"""arrays [N] of one number per client: `loss`, and `accuracy` for class labels"""
 _PROBED = 16
 """samples on which `has_sample_losses` is decided"""
 

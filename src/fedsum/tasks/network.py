@@ -12,7 +12,7 @@ from .transforms import Augment
 Loss = Callable[[Any, Tensor], Tensor]
 Prepare = Callable[[Tensor, torch.dtype], Tensor]
 Outputs = Callable[[Tensor, Tensor], Iterable[tuple[slice, Any]]]
-"""from x and all inputs of a set, before preparation: chunk by chunk, the samples and the network's outputs for them"""
+"""a function of x and all inputs of a set, before preparation; it yields, per chunk, the samples and their outputs"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ TEXT_SOURCES = {
     ),
 }
 TEXT_SETS = tuple(TEXT_SOURCES)
-"""every name that `load_sentences` accepts"""
+"""every name that `text` accepts"""
 
 
 def load_sentences(name: str, tokenizer: Tokenizer, longest: int) -> Sentences:

@@ -145,7 +145,10 @@ class Options:
         parse=parse_stop,
     )
     per_client: bool = _option(
-        "also evaluate every client's loss and accuracy: mean, worst tenth, gap, and a table", _boolean, default=False
+        "also evaluate every client's loss and accuracy: their mean, their worst tenth, the gap between clients that were"
+        " active often and seldom, and a table",
+        _boolean,
+        default=False,
     )
     devices: Devices | None = _option(
         "simulated time: seconds_per_step, and up and down in bytes per second, or the path of a file with them",
@@ -159,7 +162,7 @@ class Options:
         default=None,
     )
     enough: float | None = _option(
-        "with devices: a round closes after this share of its clients; the others do not take part",
+        "with devices: a round closes when this share of its clients is done; the others do not take part",
         _optional(probability),
         default=None,
     )

@@ -229,7 +229,7 @@ class Ledger:
             return f"client {client} is evicted; its state is not known here, so epoch {state.epoch} begins"
         self.contributions.forget(state, client)
         if not change:
-            return f"client {client} is evicted; nothing of it was merged"
+            return f"client {client} is evicted; there is nothing of it to subtract"
         merged = self.algorithm.merge(state.server, change, 1, now)
         state.server = state.server | {name: merged[name] for name in self.contributions.sums}
         return f"client {client} is evicted; its contributions are subtracted"
