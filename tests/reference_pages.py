@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -52,7 +53,7 @@ def described(name, value):
     modules = [module for key, module in sys.modules.items() if key.startswith("fedsum.")]
     for module in [module for module in modules if vars(module).get(name) is value]:
         statements = ast.parse(Path(module.__file__).read_text()).body
-        for statement, below in zip(statements, statements[1:], strict=False):
+        for statement, below in pairwise(statements):
             names = [getattr(target, "id", "") for target in getattr(statement, "targets", ())]
             if name in names and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 return " ".join(below.value.value.split())

@@ -16,7 +16,7 @@ SAFETY = 0.5
 def rate_advice(
     ages: NDArray[np.float64], *, K: int, L: Curvature, sets: Sequence[Ids] = (), n: int = 0
 ) -> dict[str, dict[str, float]]:
-    """Per algorithm, the largest stable eta_l for eta_g = 1, and the rate at `SAFETY` times this limit.
+    """Per algorithm, the largest stable eta_l for eta_g = 1, and the advised rate, half of this limit.
 
     The family's limits are those of docs/theory.md, for the gradient ages and for the rounds themselves. For SCAFFOLD,
     MIFA and FedVARP, the limit is that of a local step on a client's own loss. FedAvg, FedAU and FedAWE store no

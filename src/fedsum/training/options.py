@@ -145,8 +145,8 @@ class Options:
         parse=parse_stop,
     )
     per_client: bool = _option(
-        "also evaluate every client's loss and accuracy: their mean, their worst tenth, the gap between clients that were"
-        " active often and seldom, and a table",
+        "also evaluate every client's loss and accuracy: their mean, their worst tenth, the gap between often and"
+        " seldom active clients, and a table",
         _boolean,
         default=False,
     )
@@ -177,7 +177,7 @@ class Options:
     )
     deterministic: bool = _option("on CUDA: repeated runs are bit-identical, but slower", _boolean, default=False)
     engine: str = _option(
-        "'auto', 'loop', 'batched' (stacked clients), 'streams' (clients side by side, for large networks) or 'workers'"
+        "'auto', 'loop', 'batched' (stacked clients), 'streams' (clients in parallel, for large networks) or 'workers'"
         " (CPU processes); all give the same result",
         _one_of(*ENGINES),
         default="auto",
