@@ -3,6 +3,7 @@
 import json
 import time
 import tracemalloc
+from contextlib import closing
 
 import pytest
 import torch
@@ -14,11 +15,14 @@ from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
 from fedsum import Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace
-from fedsum.flower import client_app, deployment_status
+from fedsum.flower import Federation, Ledger, client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
 from fedsum.flower.client_keys import read_client_keys
+from fedsum.flower.journal import Journal
+from fedsum.flower.protocol import MergeRules
 from fedsum.flower.transport.reply_limits import ReplyLimits
+from fedsum.training import Options
 
 
 def link_grid(folder):
@@ -164,6 +168,40 @@ def test_a_client_that_offends_again_and_again_is_skipped(tmp_path):
     assert log(tmp_path).count("client 1 has 3 strikes: it is not asked in the next 46 attempts") == 1
     rows = deployment_status(tmp_path / "run").clients
     assert [(row["strikes"], row["skipped"]) for row in rows] == [(0, 0), (3, 45), (0, 0), (0, 0)]
+
+
+def reports_lost(content):
+    content["status"]["status"] = "lost"
+    content["vectors"] = ArrayRecord()
+
+
+@pytest.mark.parametrize("others", ["reply", "lose their states, too"])
+def test_the_first_reply_alone_does_not_reset_all_clients(others, tmp_path):
+    """Row: a client is the first to reply, with *lost*, and `on-loss` is "reset" => the server waits until the other
+    replies show whose fault it is. If at least half of the replies are good, the client gets a strike; if not, a server
+    that was restored by hand is the likely cause.
+    """
+    grid = LocalGrid(tmp_path / "clients", FedSUM())
+    first_poll, epochs = {}, []
+
+    def fails(kind, t, client):
+        has_state = kind == "train.work" and ledger.state.last
+        loses = has_state and (others == "reply" or ledger.state.epoch < 3)
+        if loses and client == 1:
+            return reports_lost
+        since = time.monotonic() - first_poll.setdefault((ledger.state.attempts, client), time.monotonic())
+        if has_state and since < 0.1:
+            return "silent"
+        return reports_lost if loses and others != "reply" else None
+
+    grid.fails = fails
+    ledger = Ledger(FedSUM(), TASK.init(0), N, Options(rounds=8, local_steps=2, eta_l=0.05), MergeRules(norm_limit=0))
+    with closing(Journal(tmp_path / "run")) as journal:
+        run = Federation(ledger, journal, on_round=lambda ledger, outcome: epochs.append(ledger.state.epoch))
+        run.start(grid, timeout=20.0)
+    assert ledger.state.epoch == 3
+    assert epochs == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert ("client 1 has 3 strikes" in log(tmp_path)) == (others == "reply")
 
 
 def test_a_reply_counts_for_the_order_that_the_superlink_recorded(tmp_path):

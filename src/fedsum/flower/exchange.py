@@ -113,8 +113,11 @@ class Exchange:
         return bool(graced) or self._half_over
 
     def _can_close(self) -> bool:
-        if self.ledger.must_reset or self.mailbox.seconds_left <= 0:
+        if self.mailbox.seconds_left <= 0:
             return True
+        if self.ledger.must_reset:
+            # If the first reply is "lost", the server cannot tell a lost state, or a lie, from a fault of its own.
+            return self.ledger.blames_clients or not self.mailbox.unanswered
         if self._quorum_at is None or not self._identified:
             return False
         all_asked = self.scheduled is None or self.asked | self.skipped >= set(self.scheduled)
@@ -123,8 +126,8 @@ class Exchange:
         return bool(self.grace) and time.monotonic() >= self._quorum_at + self.grace
 
     def _record_missing(self) -> None:
-        """Records the clients whose replies are missing. A round that is reset ends early, which is not their fault."""
-        if self.ledger.must_reset:
+        """Records the clients whose replies are missing. If a reset has ended the round early, it is not their fault."""
+        if self.ledger.must_reset and self.mailbox.seconds_left > 0:
             return
         t = self.ledger.state.t
         within = "" if self.mailbox.seconds_left <= 0 else f"{self.grace:g} s of the quorum"

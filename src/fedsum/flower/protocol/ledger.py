@@ -143,6 +143,11 @@ class Ledger:
         """Whether a new epoch has to begin, so that further replies to this round are useless."""
         return bool(self._attempt.lost) and self.rules.on_loss == "reset"
 
+    @property
+    def blames_clients(self) -> bool:
+        """Whether the offences in this attempt are strikes, by the replies so far."""
+        return membership.blamed(self._attempt.offenders, self._attempt.heard)
+
     def needed(self, scheduled: int | None) -> int:
         """Replies needed to merge a round in which the schedule, if there is one, asks for `scheduled` clients.
 

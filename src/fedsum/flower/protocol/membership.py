@@ -51,16 +51,21 @@ def asked_now(state: ServerState) -> int:
     return left(state) - sum(client not in state.evicted and bool(skipped(state, client)) for client in state.strikes)
 
 
-def punish(state: ServerState, offenders: set[int], heard: set[int]) -> dict[int, int]:
-    """Gives a strike to each client in `offenders`. `heard` are the clients that replied in this attempt.
+def blamed(offenders: set[int], heard: set[int]) -> bool:
+    """Whether offences are the clients' fault. If more than half of the clients that replied are offenders, the likely
+    cause is the server, for example after a restore from a backup.
+    """
+    return 2 * len(offenders) <= len(heard)
 
-    If more than half of them are offenders, no client gets a strike: the likely cause is the server, for example after
-    a restore from a backup. If no client would be left to ask, all strikes are removed.
+
+def punish(state: ServerState, offenders: set[int], heard: set[int]) -> dict[int, int]:
+    """Gives a strike to each client in `offenders`, if they are to blame. `heard` are the clients that replied in this
+    attempt. If no client would be left to ask, all strikes are removed.
 
     Returns:
       The offenders that are not asked from now on, and in how many attempts.
     """
-    if 2 * len(offenders) <= len(heard):
+    if blamed(offenders, heard):
         for client in offenders:
             state.strikes[client] = [*_recent(state, client), state.attempts][-STRIKES:]
     state.attempts += 1
