@@ -103,7 +103,7 @@ ENTRIES = (
         "schedule = fedsum.Periodic(40, groups=4, dwell=10, size=8)",
         "Groups of clients take turns of `dwell` rounds. In each round `size` clients of the group are drawn.",
         "Regions or time zones that are online one after the other.",
-        "A client waits for the turns of all other groups. A client that is not drawn in a turn waits for the next one.",
+        "A client waits for the turns of all other groups. A client not drawn in a turn waits for the next one.",
         'schedule = {name = "Periodic", groups = 4, dwell = 10, size = 8}',
     ),
     Entry(
