@@ -35,4 +35,4 @@ class FedAvgM(fedsum.Algorithm):
 
 if __name__ == "__main__":
     fedsum.check(FedAvgM())  # raises an error that names the function which breaks a rule
-    print("FedAvgM keeps all rules")
+    print("FedAvgM passes all checks")

@@ -79,7 +79,8 @@ def wrapped(text, indent=""):
 
 
 def options(cls, arguments):
-    rows = [f"| `{f.name}` | {getattr(cls(), f.name)} | {arguments.get(f.name, '')} |\n" for f in fields(cls)]
+    meanings = {name: meaning.replace("|", r"\|") for name, meaning in arguments.items()}
+    rows = [f"| `{f.name}` | {getattr(cls(), f.name)} | {meanings.get(f.name, '')} |\n" for f in fields(cls)]
     return "## Options\n\n| option | default | meaning |\n|---|---|---|\n" + "".join(rows) if rows else ""
 
 

@@ -103,7 +103,7 @@ ENTRIES = (
         "schedule = fedsum.Periodic(40, groups=4, dwell=10, size=8)",
         "Groups of clients take turns of `dwell` rounds. In each round `size` clients of the group are drawn.",
         "Regions or time zones that are online one after the other.",
-        "At least as long as the turns of all other groups. A client that is not drawn waits for another turn.",
+        "A client waits for the turns of all other groups. A client not drawn in a turn waits for the next one.",
         'schedule = {name = "Periodic", groups = 4, dwell = 10, size = 8}',
     ),
     Entry(
@@ -120,7 +120,7 @@ ENTRIES = (
         "Each client is active with a probability that follows a cosine between `trough` and `peak`, with `period` "
         "rounds per day. `zones` time zones are spread evenly over the day.",
         "Phones that charge at night.",
-        "About one day, and up to two: a client that is not active at its peak waits for the next one.",
+        "Mostly less than a day, and up to two: a client that is not active near one peak waits for the next one.",
         'schedule = {name = "Diurnal", peak = 0.4, trough = 0.02, period = 24, zones = 2}',
     ),
     Entry(

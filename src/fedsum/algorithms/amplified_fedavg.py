@@ -24,7 +24,8 @@ class AmplifiedFedAvg(Algorithm):
     one up. With P = 1 it is FedAvg.
 
     Args:
-      period: P, rounds per window. Every client should have a turn in it: groups * dwell for the schedule `Periodic`.
+      period: P, rounds per window. Choose it so that every client has a turn in a window: for the schedule `Periodic`,
+        groups * dwell.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

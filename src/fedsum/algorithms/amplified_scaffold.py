@@ -26,13 +26,14 @@ class AmplifiedSCAFFOLD(Algorithm):
     the window. eta_l: the local learning rate. eta_g, the global learning rate, is the amplification; within a window
     it is not used.
 
-    A client sends d_i and e_i, the change of a_i. It sets c_i <- a_i when it is next active, so absent clients need not
-    be reached. The server collects the e_i and adds them, divided by N, the number of clients, to c at the end of the
-    window. An empty round (no active clients) takes no step, but may end a window. Messages per active client: two
-    vectors down, two up. With P = 1 it is SCAFFOLD.
+    A client sends d_i and e_i, the change of a_i. It sets c_i <- a_i in its next active round after the window, so the
+    server need not reach absent clients. At the end of the window the server adds 1/N times the sum of all e_i to c,
+    with N the number of clients. An empty round (no active clients) takes no step, but may end a window. Messages per
+    active client: two vectors down, two up. With P = 1 it is SCAFFOLD.
 
     Args:
-      period: P, rounds per window. Every client should have a turn in it: groups * dwell for the schedule `Periodic`.
+      period: P, rounds per window. Choose it so that every client has a turn in a window: for the schedule `Periodic`,
+        groups * dwell.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -21,7 +21,7 @@ class FedAU(Algorithm):
     S_t: the active clients of round t. N: the number of clients. eta_g: the global learning rate. w_i: the mean of
     client i's recorded participation intervals, or 1 before the first. An interval is the number of rounds from one
     active round of the client to its next, at most `cutoff`: after `cutoff` rounds of absence an interval is recorded
-    and a new one begins. An interval that ends in an active round counts from the client's next active round on.
+    and a new one begins. w_i does not yet contain the interval that ends in the current round.
 
     The server stores each client's last active round, and the count and the sum of its intervals. Absent clients cost
     no time. An empty round (no active clients) changes nothing. Messages per active client: one vector down, one up.

@@ -12,8 +12,8 @@ class FedExP(Algorithm):
     """FedExP (Jhunjhunwala et al., 2023): FedAvg with a global learning rate that is computed in every round.
 
     An active client takes K steps of SGD from the server's model x, with the local learning rate eta_l. It sends G_i,
-    the mean of its K gradients. D_i is its displacement, eta the computed rate. eta is large if the clients'
-    displacements have different directions:
+    the mean of its K gradients. D_i is its displacement and eta the computed rate, which is large if the
+    displacements of the clients have different directions:
 
         D_i = eta_l K G_i
         eta = max(1, mean_{S_t} ||D_i||^2 / (2 (||mean_{S_t} D_i||^2 + epsilon)))
@@ -26,8 +26,8 @@ class FedExP(Algorithm):
     scalar, ||G_i||^2, up.
 
     Args:
-      epsilon: added to the squared norm of the mean displacement. The authors' code adds |S_t| epsilon, with epsilon
-        0.001 or 0.1, and lowers epsilon in proportion to eta_l squared.
+      epsilon: added to the squared norm of the mean displacement. The authors' code adds epsilon times the number of
+        active clients, with epsilon 0.001 or 0.1, and lowers epsilon in proportion to eta_l squared.
 
     >>> import fedsum
     >>> task = fedsum.tasks.Quadratic([[1.0], [3.0]], [[0.0], [4.0]])  # optimum (1*0 + 3*4) / 4 = 3

@@ -30,7 +30,7 @@ class Sampled:
       availability: the available clients of each round: an `Availability`, a trace, or any other schedule.
       size: S, the number of clients that the server needs per round.
       order: "uniform": drawn uniformly without replacement. "oldest": the clients whose last active round is the
-        longest ago, first those that were never active; ties are drawn uniformly. A round costs O(available
+        longest ago, first those that were never active; ties are broken at random. A round costs O(available
         clients), and all rounds before it are computed first.
       oversample: over-selection: ceil(oversample * size) clients are asked. With a deadline, some of them are late.
 
