@@ -126,7 +126,7 @@ class Exchange:
         return bool(self.grace) and time.monotonic() >= self._quorum_at + self.grace
 
     def _record_missing(self) -> None:
-        """Records the clients whose replies are missing. If a reset has ended the round early, it is not their fault."""
+        """Records the clients whose replies are missing. A round that is reset may end before they reply."""
         if self.ledger.must_reset and self.mailbox.seconds_left > 0:
             return
         t = self.ledger.state.t
