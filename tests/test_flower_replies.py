@@ -5,6 +5,7 @@ import time
 import tracemalloc
 from contextlib import closing
 
+import httpx
 import pytest
 import torch
 from flower_link import LinkGrid, deflated, rewritten, with_chunks
@@ -14,7 +15,7 @@ from flwr.server.utils.validator import validate_message
 from flwr.supercore.date import now
 from test_flower_server import CONFIG, TASK, LocalGrid, N, federation, in_a_server_app, log  # noqa: F401
 
-from fedsum import Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Trace
+from fedsum import Explicit, FedAWE, FedSUM, FedSUMCR, InputError, Run, Trace
 from fedsum.flower import Federation, Ledger, client_app, deployment_status
 from fedsum.flower.attendance import LONGEST_PAUSE, Attendance
 from fedsum.flower.certs import write_certs
@@ -368,6 +369,30 @@ def test_clients_that_reply_in_time_get_no_second_message(tmp_path):
     federation(tmp_path, FedSUM(), grid=grid, rounds=3, deadline=20.0, grace=5.0)
     hellos = [message for message in grid.sent if message.metadata.message_type == "query.hello"]
     assert len(hellos) == N  # at the start
+
+
+@pytest.mark.parametrize("method", ["PullMessages", "PullObject", "ConfirmMessageReceived", "PushMessages"])
+def test_a_run_that_the_superlink_ended_is_stopped(method, tmp_path):
+    grid = link_grid(tmp_path)
+    original = getattr(grid.link, method)
+
+    def revoked(request):
+        if ledger_round(tmp_path) < 2:
+            return original(request)
+        request = httpx.Request("POST", "https://127.0.0.1:8000/v1/runtime")
+        raise httpx.HTTPStatusError("401\nUnauthorized", request=request, response=httpx.Response(401, request=request))
+
+    setattr(grid.link, method, revoked)
+    with pytest.raises(httpx.HTTPStatusError):
+        federation(tmp_path, FedSUM(), grid=grid, rounds=5, deadline=20.0)
+    run = Run.read(tmp_path / "run")
+    assert (run.state, run.round) == ("stopped", 2)
+    assert run.reason == "the SuperLink ended the run, as by `flwr stop`; `flwr run` resumes the run"
+    assert "cannot be read" not in log(tmp_path)  # it is no client's fault
+
+
+def ledger_round(folder):
+    return Run.read(folder / "run").round
 
 
 def test_two_nodes_that_are_one_client_are_reported(tmp_path):

@@ -590,6 +590,9 @@ def test_a_resumed_deployment_has_the_same_settings(changed, tmp_path):
         app(grid, Context(1, 1, {}, RecordDict(), config | changed))
     assert Run.read(tmp_path / "run").config == before  # a refused call changes nothing
     assert "refused to start: " in log(tmp_path)
+    status = Run.read(tmp_path / "run")
+    assert (status.state, status.round) == ("finished", 6)
+    assert status.reason.startswith("refused to start: ")
     longer = {
         "rounds": 8,
         "deadline": 30.0,

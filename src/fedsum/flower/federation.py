@@ -25,6 +25,7 @@ from .protocol import STRIKES, Ledger, RoundOutcome
 from .reply_reader import ReplyReader
 from .transport.mailbox import Mailbox
 from .transport.reply_limits import ReplyLimits, escaped
+from .transport.reply_puller import run_is_over
 from .transport.roster import Roster
 from .transport.wire import from_vectors
 
@@ -118,14 +119,8 @@ class Federation(Strategy):
                     status = "finished"
                     break
                 self._attempt_round(grid, options.rounds)
-        except (KeyboardInterrupt, SystemExit):
-            status, reason = "stopped", "the server app was ended, as by `flwr stop`; `flwr run` resumes the run"
-            raise
         except BaseException as error:
-            full = isinstance(error, OSError) and "No space left" in str(error)
-            reason = (
-                f"the server's disk is full: free space, then call `flwr run` again ({error})" if full else repr(error)
-            )
+            status, reason = _ending(error)
             raise
         finally:
             self.journal.set_status(status, state.t, reason)
@@ -261,6 +256,18 @@ class Federation(Strategy):
         raise NotImplementedError("Federation.start() has its own round loop")
 
     configure_evaluate = aggregate_train = aggregate_evaluate = configure_train
+
+
+def _ending(error: BaseException) -> tuple[str, str]:
+    """The status of a run that an error has ended, and the reason."""
+    # `flwr stop` revokes the run's token and ends the server app: either may come first.
+    if run_is_over(error):
+        return "stopped", "the SuperLink ended the run, as by `flwr stop`; `flwr run` resumes the run"
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "stopped", "the server app was ended, as by `flwr stop`; `flwr run` resumes the run"
+    if isinstance(error, OSError) and "No space left" in str(error):
+        return "failed", f"the server's disk is full: free space, then call `flwr run` again ({error})"
+    return "failed", repr(error)
 
 
 def _listed(what: str, clients: set[int]) -> str:

@@ -11,7 +11,7 @@ import torch
 from ..base.checks import InputError
 from ..base.files import delete_partial_files, flush
 from ..base.toml_values import Table
-from ..runs import CHECKPOINT, CONFIG, METRICS, RunFolder, truncate_after
+from ..runs import CHECKPOINT, CONFIG, METRICS, STATUS, Run, RunFolder, truncate_after
 from ..spec import DEPLOYMENT, dump_algorithm, first_difference
 from .deployment import FREE_RULES
 from .protocol import Ledger, ServerState
@@ -44,13 +44,16 @@ class Journal:
 
     @contextmanager
     def refusals_logged(self) -> Iterator[None]:
-        """Writes an InputError to the run's log too: Flower shows it in the output of `flwr log` only."""
+        """Writes an InputError to the run's log and status too: Flower shows it in the output of `flwr log` only."""
         try:
             yield
         except InputError as error:
             # The folder may not be a run's.
             if any((self.folder / name).exists() for name in (CONFIG, CHECKPOINT)):
                 self.log(f"refused to start: {error}")
+            if (self.folder / STATUS).exists():
+                run = Run.read(self.folder)
+                self.set_status(run.state, run.round, f"refused to start: {error}")
             raise
 
     def resume(self, ledger: Ledger) -> dict[str, Any] | None:

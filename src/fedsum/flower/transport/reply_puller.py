@@ -117,9 +117,10 @@ class ReplyPuller:
             return PulledReply(upload.order_id, message, upload.bytes)
         except ReplyTooLarge as error:
             return PulledReply(upload.order_id, None, upload.bytes, f"a reply of {error}")
-        except httpx.TransportError:  # the SuperLink cannot be reached, which is not this client's fault
-            raise
-        except Exception as error:  # no reply of a client may stop the round
+        except Exception as error:
+            # The SuperLink cannot be reached, or has ended the run. No reply of a client may stop the round.
+            if isinstance(error, httpx.TransportError) or run_is_over(error):
+                raise
             return PulledReply(upload.order_id, None, upload.bytes, _unreadable(error))
 
     def _has_arrived(self, upload: _Upload, until: float) -> bool:
@@ -147,6 +148,11 @@ class ReplyPuller:
             node=_SUPERLINK, run_id=self.grid.run.run_id, message_object_id=upload.message_id
         )
         self._client.ConfirmMessageReceived(request)
+
+
+def run_is_over(error: BaseException) -> bool:
+    """Whether the SuperLink refused a request because it no longer accepts this run's token."""
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == httpx.codes.UNAUTHORIZED
 
 
 _SUPERLINK = Node(node_id=SUPERLINK_NODE_ID)
