@@ -47,10 +47,11 @@ def _rows(names: Sequence[str], clients: list[str], places: list[str]) -> NDArra
     for row, (client, place) in enumerate(zip(clients, places, strict=True)):
         if row_of.setdefault(client, row) != row:
             raise InputError(place, client, f"client given twice, first at {places[row_of[client]]}")
+    given = set(names)
     for name in (*names, *row_of):
         if name not in row_of:
             raise InputError("clients", name, "clients of the file")
-        if name not in names:
+        if name not in given:
             raise InputError(places[row_of[name]], name, f"not among the {len(names)} clients given")
     return np.array([row_of[name] for name in names])
 
