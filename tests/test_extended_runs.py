@@ -12,6 +12,7 @@ from test_runs import assert_same, broken_off, go, stop_after, timeless
 
 import fedsum
 from fedsum import InputError, PerRound, Run, StopWhen
+from fedsum.runs import RunFolder
 
 
 def decay(t):
@@ -65,6 +66,22 @@ def test_a_run_that_ends_before_its_checkpoint_is_loaded_keeps_its_status(tmp_pa
     assert (seen.pop(), run.state, run.round) == (("running", 20), "failed", 20)
     monkeypatch.undo()
     assert_same(go(tmp_path, rounds=41), go(rounds=41))
+
+
+@pytest.mark.parametrize("killed_in", ["claim", "set_status"])
+def test_an_extension_that_is_killed_at_its_start_is_not_taken_for_finished(killed_in, tmp_path, monkeypatch):
+    go(tmp_path, rounds=20)
+
+    def killed(*arguments, **options):
+        raise SystemExit
+
+    monkeypatch.setattr(RunFolder, killed_in, killed)
+    with pytest.raises(SystemExit):
+        go(tmp_path, rounds=41, extend=True)
+    run = Run.read(tmp_path)
+    assert (run.config["rounds"], run.state) in [(20, "finished"), (20, "interrupted"), (41, "interrupted")]
+    monkeypatch.undo()
+    assert_same(go(tmp_path, rounds=41, extend=True), go(rounds=41))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The observer that records a run in its folder: metrics after each evaluation, checkpoints in the background."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -40,10 +41,11 @@ def recorded(
         if extend:
             refuse_without_checkpoint(folder.path)  # before its config has more rounds
         before = Run.read(folder.path)
-        folder.claim(config, device, extend=extend)
-        if before.state == "finished" and before.config.get("rounds", 0) < spec.options.rounds:
-            # The config has the new rounds: a process that is killed now must not leave a finished run.
+        if before.state == "finished" and before.config.get("rounds", math.inf) < spec.options.rounds:
+            folder.refuse_another_run(config, extend=extend)
+            # Before the config has the new rounds: a process that is killed must not leave a finished run with them.
             folder.set_status("running", before.round)
+        folder.claim(config, device, extend=extend)
         recorder = Recorder(folder, config, request)
         try:
             yield recorder

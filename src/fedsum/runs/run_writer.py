@@ -98,9 +98,7 @@ class RunFolder:
             self.way_to_resume = "the same call of simulate"
         path, current = self.path / CONFIG, environment(device) | (more or {})
         if path.exists():
-            recorded = read_toml(path)
-            refuse_difference(recorded, config, self.path, free, extend=extend)
-            _refuse_other_directions(recorded, config, self.path)
+            recorded = self.refuse_another_run(config, free, extend=extend)
             original = recorded.get(ENVIRONMENT, {})
             differing = [k for k in LOGGED_CHANGES if k in current and original.get(k) != current[k]]
             if differing:
@@ -116,6 +114,13 @@ class RunFolder:
                 raise InputError("folder", str(self.path), accepted)
         with written_whole(path) as part:
             part.write_text(toml_text({**config, ENVIRONMENT: current}), encoding="utf-8")
+
+    def refuse_another_run(self, config: Table, free: Sequence[str] = (), *, extend: bool = False) -> Table:
+        """Returns the config in the folder; refuses `config`, with the arguments of `claim`, if it is another run's."""
+        recorded = read_toml(self.path / CONFIG)
+        refuse_difference(recorded, config, self.path, free, extend=extend)
+        _refuse_other_directions(recorded, config, self.path)
+        return recorded
 
     # The metrics.
 
