@@ -444,19 +444,55 @@ def test_a_network_that_computes_its_forward_pass_again(precision):
     assert found[0][1] == found[1][1]
 
 
-def test_a_preparation_that_draws_is_keyed_by_the_runs_seed():
-    def noisy(x, dtype):
-        return (x + torch.randn_like(x)).to(dtype)
+class NoisySamples(Task):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.level = 1.0
 
+    def samples(self, batch):
+        inputs, targets = super().samples(batch)
+        return inputs + self.level * torch.randn_like(inputs), targets
+
+
+class NoisyGradient(Task):
+    def gradient(self, x, client, batch):
+        g = super().gradient(x, client, batch)
+        return g + torch.randn_like(g)
+
+
+def noisy_loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs + torch.randn_like(outputs), targets)
+
+
+def noisy_inputs(x, dtype):
+    return (x + torch.randn_like(x)).to(dtype)
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched", "streams", "workers"])
+@pytest.mark.parametrize(
+    ("made", "loss", "options"),
+    [
+        (Task, nn.functional.cross_entropy, {"prepare": noisy_inputs}),
+        (Task, noisy_loss, {}),
+        (NoisySamples, nn.functional.cross_entropy, {}),
+        (NoisyGradient, nn.functional.cross_entropy, {}),
+    ],
+    ids=["prepare", "loss", "samples", "gradient"],
+)
+def test_what_a_users_code_draws_is_keyed_by_the_runs_seed(made, loss, options, engine):
     draw = torch.Generator().manual_seed(0)
     data = [(torch.randn(6, 3, generator=draw), torch.randint(2, (6,), generator=draw)) for _ in range(4)]
-    models = []
+    given = {"rounds": 3, "local_steps": 2, "eta_l": 0.1, "engine": engine, "eval_every": 1}
+    found = []
     for seed in (1, 2):
         torch.manual_seed(seed)  # the state of torch's generator must not matter
-        task = Task(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data, prepare=noisy)
-        options = {"rounds": 3, "local_steps": 2, "eta_l": 0.1}
-        models.append(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), engine="loop", **options).x)
-    assert torch.equal(*models)
+        before = torch.get_rng_state()
+        task = made(lambda: nn.Linear(3, 2), loss, data, **options)
+        history = fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), **given)
+        found.append((history.x, [row["train_loss"] for row in history.rows]))
+        assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
 
 
 @pytest.mark.parametrize("engine", ["loop", "batched", "streams", "workers"])

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     CURVATURE = 5
     COMPRESSION = 6
     DEVICES = 7
+    EVALUATION = 8
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> np.random.Generator:

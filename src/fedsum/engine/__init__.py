@@ -4,6 +4,7 @@ from .arithmetic import arithmetic
 from .bank import FrozenBank, StateBank
 from .cache import bound_task
 from .choose import ENGINES, Engine, choose_engine
+from .dropout import keyed_noise
 from .kernels import client_evaluation, evaluation
 from .loop import client_work, mean_gradient
 from .regularised import regularised
@@ -21,6 +22,7 @@ __all__ = [
     "client_evaluation",
     "client_work",
     "evaluation",
+    "keyed_noise",
     "mean_gradient",
     "regularised",
 ]

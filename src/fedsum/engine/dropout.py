@@ -17,7 +17,9 @@ _RAREST = 0.01
 
 
 @contextmanager
-def keyed_noise(task: BaseTask, seed: int, t: int, place: int, device: torch.device) -> Iterator[None]:
+def keyed_noise(
+    task: BaseTask, seed: int, t: int, place: int, device: torch.device, purpose: Purpose = Purpose.DROPOUT
+) -> Iterator[None]:
     """Inside, torch draws from a generator keyed by (seed, round, place); the user's generators are left unchanged.
 
     `place` is the client if clients are trained one by one, and the chunk if they are stacked.
@@ -25,7 +27,7 @@ def keyed_noise(task: BaseTask, seed: int, t: int, place: int, device: torch.dev
     if not task.has_dropout:
         yield
         return
-    key = torch_seed(seed, Purpose.DROPOUT, t, place)
+    key = torch_seed(seed, purpose, t, place)
     cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(key)

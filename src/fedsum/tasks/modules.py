@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -55,12 +56,10 @@ def may_draw(module: nn.Module) -> bool:
     return any(type(layer) not in _WITHOUT_RANDOMNESS for layer in module.modules())
 
 
-def draws(make_inputs: Callable[[], Tensor]) -> bool:
-    """Whether a user's preparation draws random numbers from torch."""
+def draws(function: Callable[[], object]) -> bool:
+    """Whether a user's function draws random numbers from torch."""
     with torch.random.fork_rng(devices=[]):
         before = torch.default_generator.get_state()
-        try:
-            make_inputs()
-        except Exception:  # a preparation that fails here fails in training, where the error is reported
-            return False
+        with suppress(Exception):  # a function that fails here fails in training, where the error is reported
+            function()
         return not torch.equal(before, torch.default_generator.get_state())

@@ -97,13 +97,15 @@ class Task(Samples):
         self._lengths = [shape.numel() for shape in self._shapes]
         self._scale64 = objective_scale(weights, self.partition)
         self.scale = None if self._scale64 is None else self._scale64.to(self.dtype)
-        self.has_dropout = may_draw(self._training) or draws(self._first_inputs)
         self.source = source
         trial = copy.deepcopy(self._training).to(self.dtype)  # the inputs' dtype, which the module may not have
-        self._use_channels_last = supports_channels_last(copy.deepcopy(trial), self._first_inputs)
-        refuse_batch_statistics(trial, self._first_inputs)
-        tested = self.test_data is not None
-        self.threshold = output_threshold(trial.eval(), self._first_inputs, self.targets, loss, tested)
+        own_steps = self._overrides(_LOSS_STEPS) or self._overrides(_SAMPLE_STEPS)
+        self.has_dropout = own_steps or may_draw(trial) or draws(partial(self._try, copy.deepcopy(trial)))
+        with torch.random.fork_rng(devices=[]):
+            self._use_channels_last = supports_channels_last(copy.deepcopy(trial), self._first_inputs)
+            refuse_batch_statistics(trial, self._first_inputs)
+            tested = self.test_data is not None
+            self.threshold = output_threshold(trial.eval(), self._first_inputs, self.targets, loss, tested)
 
     @property
     def better(self) -> dict[str, Better]:
@@ -233,6 +235,10 @@ class Task(Samples):
         # In a deployment, only one client has samples.
         client = next(i for i, part in enumerate(self.partition.parts) if len(part))
         return self.samples(self.batches(0, 0, client, 1, 2)[0])
+
+    def _try(self, module: nn.Module) -> None:
+        with torch.no_grad():
+            self.loss(module(self._first_inputs()), self.targets[:2])
 
     def _overrides(self, steps: tuple[str, ...]) -> bool:
         """Whether a subclass or an attribute of this object replaces one of these methods."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import theory
 from ..algorithms import Algorithm, check_once
 from ..base.checks import InputError
+from ..base.keyed import Purpose
 from ..engine import (
     StateBank,
     arithmetic,
@@ -21,6 +22,7 @@ from ..engine import (
     choose_engine,
     client_evaluation,
     evaluation,
+    keyed_noise,
     regularised,
 )
 from ..participation import DelayMeter, Ids, Schedule, as_ids, refuse_short
@@ -272,7 +274,7 @@ class _Loop:
             accepted = "metrics with train_loss, the mean over all training samples"
             raise InputError("task.evaluate", [name for name in row if name != "round"], accepted)
         if self.evaluated_model == "clients":
-            row |= {f"server_{name}": value for name, value in self.evaluate_model(state.server["x"]).items()}
+            row |= {f"server_{name}": value for name, value in self._metrics(state.server["x"]).items()}
         state.evaluation_seconds += time.perf_counter() - started
         row |= {"communication": state.sent.vectors, "bytes": state.sent.bytes}
         row |= {"tau": state.meter.tau[-1] if state.done else 0}
@@ -299,11 +301,21 @@ class _Loop:
         """The metrics of the evaluated model, and with `per_client` also of its clients."""
         state, task = self.state, self.training.task
         if self.evaluate_clients is None:
-            return self.evaluate_model(x)
-        row, scores = self.evaluate_clients(x)
+            return self._metrics(x)
+        with self._keyed():
+            row, scores = self.evaluate_clients(x)
         counts = state.meter.counts
         state.served = served_table(task, scores, counts.copy())
         return row | served_metrics(scores, counts, getattr(task, "client_groups", None))
+
+    def _metrics(self, x: Tensor) -> dict[str, float]:
+        with self._keyed():
+            return self.evaluate_model(x)
+
+    def _keyed(self) -> AbstractContextManager[None]:
+        """For an evaluation that draws random numbers, as a user's preparation or loss may."""
+        run = self.training
+        return keyed_noise(run.task, run.options.seed, self.state.done, 0, self.device, Purpose.EVALUATION)
 
 
 class _Clock:
