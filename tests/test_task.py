@@ -495,6 +495,39 @@ def test_what_a_users_code_draws_is_keyed_by_the_runs_seed(made, loss, options, 
     assert found[0][1] == found[1][1]
 
 
+class DoubledGradient(Task):
+    def gradient(self, x, client, batch):
+        return 2 * super().gradient(x, client, batch)
+
+
+class DoubledGradients(Task):
+    def gradients(self, x, clients, batch):
+        return 2 * super().gradients(x, clients, batch)
+
+
+class Doubled(DoubledGradient, DoubledGradients):
+    """Overrides both."""
+
+
+class GradientOfGradients(Task):
+    def gradient(self, x, client, batch):
+        return 2 * self.gradients(x[None], torch.tensor([client]), batch[None])[0]
+
+
+@pytest.mark.parametrize("engine", ["loop", "batched", "streams", "workers"])
+@pytest.mark.parametrize("made", [DoubledGradient, DoubledGradients, GradientOfGradients])
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "clip_norm": 0.5}])
+def test_every_engine_trains_by_the_gradient_that_a_subclass_overrides(made, engine, options):
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(6, 3, generator=draw), torch.randint(2, (6,), generator=draw)) for _ in range(4)]
+    models = []
+    for kind, name in ((Doubled, "loop"), (made, engine)):
+        task = kind(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, data)
+        given = {"rounds": 3, "local_steps": 2, "eta_l": 0.1, "dtype": torch.float64, "engine": name, **options}
+        models.append(fedsum.simulate(task, fedsum.FedSUM(), fedsum.Uniform(4, 2), **given).x)
+    assert torch.allclose(*models, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("engine", ["loop", "batched", "streams", "workers"])
 def test_a_loss_with_class_weights_has_the_dtype_of_the_run(engine):
     draw = torch.Generator().manual_seed(0)

@@ -16,6 +16,7 @@ from ..tasks import BaseTask
 from . import kernels
 from .dropout import keyed_noise
 from .loop import LoopEngine
+from .own_gradients import gradients_of
 from .processes import WorkerEngine, cores
 from .stacked import BatchedEngine, stacked_batches
 from .step_counts import StepCounts
@@ -88,7 +89,7 @@ def is_stackable(task: BaseTask, x: Tensor, batch_size: int) -> bool:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("error", ".*performance drop")  # vmap computes an operation client by client
             batches = stacked_batches(task, 0, 0, clients, 1, batch_size).to(x.device)
-            task.gradients(x.expand(2, -1), torch.from_numpy(clients).to(x.device), batches[0])
+            gradients_of(task)(x.expand(2, -1), torch.from_numpy(clients).to(x.device), batches[0])
     except Exception:  # torch raises errors of many types, and the user's code may do so too
         return False
     return True

@@ -12,6 +12,7 @@ from ..tasks import BaseTask, client_loss_of
 from .compilation import compiled, compiling
 from .flat_layout import FlatLayout
 from .local_step import local_step
+from .own_gradients import gradients_of
 from .regularised import Regularised
 
 Function = Callable[..., Tensor]
@@ -110,7 +111,7 @@ class ClientStep:
     def _stacked_gradient(self, x: Tensor, client: Tensor, batch: Tensor) -> Tensor:
         """For a task with gradients of its own. It takes clients as a tensor, which may change between replays."""
         (model,) = self.layout.parameters(x)
-        g = self._task.gradients(model[None], client[None], batch[None])[0]
+        g = gradients_of(self._task)(model[None], client[None], batch[None])[0]
         return torch.nn.functional.pad(g, (0, len(x) - len(g)))
 
     def _updated(

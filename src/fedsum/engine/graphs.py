@@ -23,6 +23,7 @@ from .cache import cache_of
 from .compilation import compiled, compiling
 from .dropout import keyed_noise
 from .local_step import FinishedSums, is_pulled, local_step
+from .own_gradients import gradients_of
 from .regularised import Regularised
 from .stacked import rows, stacked_batches
 from .step_counts import StepCounts, cohort_counts, most_steps
@@ -135,7 +136,7 @@ class _Graphs:
         self._sizes: Sizes = ()
         self._pool = torch.cuda.graph_pool_handle()
         self._kernel_steps = kernels.steps(task)
-        self._steps = self._kernel_steps or _compiled(task.gradients)
+        self._steps = self._kernel_steps or _compiled(gradients_of(task))
 
     def sizes(self, start: Tensor) -> Sizes:
         """The chunk sizes whose activations fit in memory, from the measured memory of one client."""
@@ -149,7 +150,7 @@ class _Graphs:
             if self._kernel_steps:
                 self._kernel_steps(x, torch.zeros_like(x), x.new_zeros(()), clients, batches)
             else:
-                self.task.gradients(x, clients, batches[0])
+                gradients_of(self.task)(x, clients, batches[0])
             per_client = torch.cuda.max_memory_allocated() - before + 8 * x.nbytes
             free, _ = torch.cuda.mem_get_info()
             sizes = CAPTURED if self._kernel_steps else COMPILED

@@ -12,6 +12,7 @@ from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
 from .local_model import LocalModel
+from .own_gradients import gradient_of
 from .step_counts import StepCounts, steps_of
 
 
@@ -53,7 +54,8 @@ class ClientWork:
         batches = task.batches(self._seed, t, client, K, self._batch_size)
         with keyed_noise(task, self._seed, t, client, plan.start.device):
             if local is None:
-                return mean_gradient(lambda x, batch: task.gradient(x, client, batch), plan, batches)
+                gradient = gradient_of(task)
+                return mean_gradient(lambda x, batch: gradient(x, client, batch), plan, batches)
             if local.adds_up(plan):
                 return local.mean_gradient(plan, client, batches)
             return mean_gradient(lambda x, batch: local.gradient(x, client, batch), plan, batches)

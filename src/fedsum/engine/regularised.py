@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..tasks import BaseTask
+from .own_gradients import gradient_of, gradients_of
 
 
 class Regularised:
@@ -36,10 +37,10 @@ class Regularised:
         return g + self.weight_decay * x if self.weight_decay else g
 
     def gradient(self, x: Tensor, client: int, batch: Tensor) -> Tensor:
-        return self.regularise(self.task.gradient(x, client, batch), x)
+        return self.regularise(gradient_of(self.task)(x, client, batch), x)
 
     def gradients(self, x: Tensor, clients: Tensor, batch: Tensor) -> Tensor:
-        return self.regularise(self.task.gradients(x, clients, batch), x)
+        return self.regularise(gradients_of(self.task)(x, clients, batch), x)
 
     # The rest is the task's.
 

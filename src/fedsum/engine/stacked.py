@@ -13,6 +13,7 @@ from ..participation import Ids
 from ..tasks import BaseTask
 from .dropout import keyed_noise
 from .local_step import FinishedSums, is_pulled, local_step
+from .own_gradients import gradients_of
 from .step_counts import StepCounts, cohort_counts, most_steps, steps_of
 
 _CHUNK = 32
@@ -64,7 +65,7 @@ class BatchedEngine:
         return G
 
     def _gradients(self, clients: Tensor, x: Tensor, batch: Tensor) -> Tensor:
-        return self.task.gradients(x, clients, batch)
+        return gradients_of(self.task)(x, clients, batch)
 
     def close(self) -> None:
         """There is nothing to release."""
