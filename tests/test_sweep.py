@@ -21,7 +21,18 @@ from fedsum import InputError
 from fedsum.cli import progress
 from fedsum.report import final_table
 from fedsum.report.page import render
-from fedsum.runs import LocalPool, Run, best, expand, find_runs, not_begun, pools, read_runs, run_all
+from fedsum.runs import (
+    LocalPool,
+    Run,
+    best,
+    best_per_combination,
+    expand,
+    find_runs,
+    not_begun,
+    pools,
+    read_runs,
+    run_all,
+)
 from fedsum.runs.execute import execute_quietly
 from fedsum.spec import (
     RunSpec,
@@ -628,6 +639,24 @@ def test_a_search_averages_over_seeds_of_runs_and_of_tasks(tmp_path):
         stands[run.name] = Run(run.folder, "finished", 150, rows=[{"round": 150, "error": error}])
     found = best(runs, stands, "error")
     assert (found.name, found.settings, found.value) == ("", {}, (1 + 2 + 5 + 6) / 4)
+
+
+def test_a_search_averages_over_the_seeds_of_tasks_with_long_labels(tmp_path):
+    """Labels of more than 80 characters end in a digest, also of the seed."""
+    own = {"name": "digits", "partition": "class_dirichlet", "shards_per_client": 2, "init": "kaiming", "model": "mlp"}
+    tasks = [own | {"alpha": alpha, "clients": 10, "seed": seed} for alpha in (0.1, 0.2) for seed in (0, 1)]
+    runs = expand(tomllib.loads(SMALL) | {"sweep": {"task": tasks, "eta_l": [0.1, 0.2]}}, tmp_path)
+    assert all(len(run.parts["task"]) == 80 for run in runs)
+    # For alpha = 0.1 the first rate is better in the mean, with seed 1 the second.
+    errors = {(0.1, 0): [1.0, 5.0], (0.1, 1): [3.0, 2.0], (0.2, 0): [2.0, 1.0], (0.2, 1): [2.0, 1.0]}
+    stands = {}
+    for run in runs:
+        task, rate = run.chosen["task"], run.chosen["eta_l"]
+        error = errors[task["alpha"], task["seed"]][rate == 0.2]
+        stands[run.name] = Run(run.folder, "finished", 150, rows=[{"round": 150, "error": error}])
+    found = best_per_combination(runs, stands, "error")
+    assert [(b.settings["eta_l"], b.value) for b in found.values()] == [(0.1, 2.0), (0.2, 1.0)]
+    assert len({combination.problem for combination in found}) == 2
 
 
 def test_letter_case_does_not_make_one_algorithm_two_runs(tmp_path):

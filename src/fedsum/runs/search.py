@@ -98,6 +98,11 @@ def best_per_combination(
     best(planned, runs, by, better)  # refuses a metric that no run has
     better = check_direction(by, directions(runs.values()), better)
     parts = [_parts(plan) for plan in planned]
+    first: dict[tuple[str, str], str] = {}
+    for plan, labels in zip(planned, parts, strict=True):
+        for key, settings in _settings(plan).items():
+            # A long label is cut and ends in a digest, also of the seed: all seeds get the label of the first.
+            labels[key] = first.setdefault((key, _as_text(settings)), labels[key])
     swept = [key for key in parts[0] if key.partition(".")[0] in _PROBLEM and len({p[key] for p in parts}) > 1]
     groups: dict[Combination, list[PlannedRun]] = defaultdict(list)
     for plan, labels in zip(planned, parts, strict=True):
@@ -109,7 +114,7 @@ def best_per_combination(
 def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better: Better) -> Best | None:
     groups: dict[str, list[PlannedRun]] = defaultdict(list)
     for plan in planned:
-        groups[json.dumps(_settings(plan), sort_keys=True, default=str)].append(plan)
+        groups[_as_text(_settings(plan))].append(plan)
     values = {}
     for key, group in groups.items():
         final_values = [_final(runs[plan.name], by) for plan in group if runs[plan.name].state == "finished"]
@@ -133,6 +138,10 @@ def _best_or_none(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: st
 def _settings(plan: PlannedRun) -> dict[str, Any]:
     """The swept settings, without seeds."""
     return {key: _without_seed(key, value) for key, value in plan.chosen.items() if key not in SEEDS}
+
+
+def _as_text(settings: Any) -> str:
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
 def _without_seed(key: str, value: Any) -> Any:
