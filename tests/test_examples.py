@@ -22,8 +22,8 @@ def example(name):
 
 def test_hospitals(tmp_path):
     comparison = example("hospitals").main(tmp_path)
-    assert (comparison.metric, list(comparison.curves)) == ("test_auc", ["FedSUM", "SCAFFOLD", "FedAvg"])
-    assert all(comparison.mean(method).mean > 0.8 for method in comparison.curves)
+    assert (comparison.metric, comparison.methods) == ("test_auc", ["FedSUM", "SCAFFOLD", "FedAvg"])
+    assert all(comparison.mean(method).mean > 0.8 for method in comparison.methods)
     assert (tmp_path / "auc.png").exists()
 
 
