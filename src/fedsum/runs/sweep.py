@@ -66,6 +66,11 @@ def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
     ]
 
 
+def first_settings(table: Mapping[str, Any]) -> Table:
+    """The settings of a file, or of a sweep's first run; they are not parsed."""
+    return _combinations(table)[0][1]
+
+
 def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, Any]]]:
     """(name, settings, swept values) of every run. Settings are not parsed, because that might read a trace."""
     base = {key: value for key, value in table.items() if key != SWEEP}
