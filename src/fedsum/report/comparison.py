@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, final_value, in_words
-from ..figures import COLOURS, NotebookFigure, scale
+from ..figures import COLOURS, NotebookFigure, scale, styles
 from ..runs import Run, planned_names, read_runs
 from ..training import History
-from .facets import Facets, all_seeds, facets, styles, values
+from .facets import Facets, all_seeds, facets, values
 from .looks import look
 from .table import column, metric_names
 
