@@ -45,7 +45,7 @@ def test_own_algorithm_with_a_sweep(fedsum, tmp_path):
     runs = json.loads(out)["runs"]
     assert ([run["state"] for run in runs.values()], len(runs)) == (["finished"] * 8, 8)
     code, out, _ = fedsum("compare", "runs/own_algorithm", "--by", "error", "--json")
-    assert len(json.loads(out)["methods"]) == 4
+    assert len(json.loads(out)["problems"][""]) == 4
 
 
 def test_production_log_to_rates(tmp_path):
