@@ -139,6 +139,7 @@ def test_delays_of_a_settings_file(fedsum, tmp_path):
     code, _, error = fedsum("delays", "tune.toml", "--size", 3)
     assert (code, "size = 3: not together with a settings file: change it in tune.toml" in error) == (2, True)
     assert "a TOML file that can be read" in fedsum("delays", "none.toml")[2]
+    assert "9 rounds" in fedsum("delays", "tune.toml")[1]  # those of the file
 
 
 def test_delays_of_a_settings_file_name_the_clients(fedsum, tmp_path):

@@ -33,7 +33,7 @@ def finals(folder, algorithm, seeds=3):
 
 def test_differences_are_paired_by_seed(folder):
     found = fedsum.compare(folder, by="error")
-    assert list(found.curves) == ["FedAvg", "FedSUM"]  # in the order of the folders
+    assert found.methods == ["FedAvg", "FedSUM"]  # in the order of the folders
     assert found.difference("FedSUM").mean == -found.against("FedSUM").difference("FedAvg").mean
     found = found.against("FedSUM")
     gaps = [one - other for one, other in zip(finals(folder, "FedAvg"), finals(folder, "FedSUM"), strict=True)]
@@ -54,7 +54,7 @@ def test_folders_packed_files_and_histories_are_compared_alike(folder, tmp_path)
         assert fedsum.compare(*sources, by="error").table.round(4).equals(expected.round(4))
     named = fedsum.compare(ours=paths[3:], theirs=paths[:3], by="error")
     assert list(named.table["difference"])[1] == pytest.approx(expected["difference"][1] * -1)
-    assert list(named.curves) == ["ours", "theirs"]
+    assert named.methods == ["ours", "theirs"]
 
 
 def test_the_first_method_of_the_sweep_is_the_reference_unless_named(tmp_path, fedsum):
@@ -64,11 +64,11 @@ def test_the_first_method_of_the_sweep_is_the_reference_unless_named(tmp_path, f
     fedsum("pack", "runs/sweep")
     for source in ("runs/sweep", "runs/sweep.parquet"):
         shown = json.loads(fedsum("compare", source, "--by", "error", "--json")[1])
-        assert (shown["reference"], list(shown["methods"])) == ("MIFA", ["MIFA", "FedAvg", "FedSUM"])
+        assert (shown["reference"], list(shown["problems"][""])) == ("MIFA", ["MIFA", "FedAvg", "FedSUM"])
         code, out, _ = fedsum("compare", source, "--by", "error", "--reference", "FedAvg")
         assert (code, "difference to FedAvg" in out) == (0, True)
     shown = json.loads(fedsum("compare", "runs/sweep", "--reference", "FedAvg", "--by", "error", "--json")[1])
-    assert [method["difference"] is None for method in shown["methods"].values()] == [False, True, False]
+    assert [method["difference"] is None for method in shown["problems"][""].values()] == [False, True, False]
     apart = [f"runs/sweep/{name},seed=0" for name in ("FedSUM", "MIFA")]
     assert "difference to FedSUM" in fedsum("compare", *apart, "--by", "error")[1]
     assert "difference to MIFA" in fedsum("compare", *reversed(apart), "--by", "error")[1]
@@ -90,9 +90,59 @@ def test_seeds_of_tasks_are_seeds(tmp_path, fedsum):
     for name, keys in (("tasks", [0, 1, 2]), ("both", both)):
         assert fedsum("run", f"{name}.toml")[0] == 0
         found = FEDSUM.compare(f"runs/{name}", by="error")
-        assert [list(seeds) for seeds in found.curves.values()] == [keys, keys]
+        assert [list(seeds) for seeds in found.curves[""].values()] == [keys, keys]
         assert list(found.table["pairs"]) == [len(keys)] * 2
         assert fedsum("compare", f"runs/{name}")[0] == 0
+
+
+def test_differences_are_within_a_schedule_and_devices(tmp_path, fedsum):
+    axes = '[sweep]\nalgorithm = ["FedAvg", "FedSUM"]\nschedule = ["Biased", {name = "Cyclic", size = 2}]\n'
+    (tmp_path / "sweep.toml").write_text(SMALL + axes + "seed = [0, 1]\n")
+    assert fedsum("run", "sweep.toml")[0] == 0
+    code, out, error = fedsum("compare", "runs/sweep", "--by", "error", "--reference", "FedAvg")
+    assert (code, out.count("difference to FedAvg"), "Cyclic (Case 3): " in out) == (0, 2, True), error
+    found = FEDSUM.compare("runs/sweep", by="error")
+    assert (found.methods, found.reference) == (["FedAvg", "FedSUM"], "FedAvg")
+    assert list(found.curves) == ["Biased", "Cyclic (Case 3)"]
+    gaps = [found.final("FedSUM", "Biased")[seed] - found.final("FedAvg", "Biased")[seed] for seed in range(2)]
+    assert found.difference("FedSUM", "Biased").mean == pytest.approx(sum(gaps) / 2)
+    assert list(found.table["problem"]) == ["Biased"] * 2 + ["Cyclic (Case 3)"] * 2
+    panels = found.plot().axes
+    assert [ax.get_title() for ax in panels] == list(found.curves)
+    colours = [[line.get_color() for line in ax.lines] for ax in panels]
+    assert colours[0] == colours[1]
+    shown = json.loads(fedsum("compare", "runs/sweep", "--by", "error", "--json")[1])["problems"]
+    assert {name: list(rows) for name, rows in shown.items()} == dict.fromkeys(found.curves, found.methods)
+    with pytest.raises(InputError, match="problem = '': known: Biased, Cyclic"):
+        found.difference("FedSUM")
+    for name in ("FedSUM,Biased", "FedAvg,Cyclic", "FedSUM,Cyclic"):  # one algorithm finished, in one schedule
+        for seed in range(2):
+            status = tmp_path / f"runs/sweep/{name},seed={seed}/status.toml"
+            status.write_text(status.read_text().replace('"finished"', '"stopped"'))
+    found = FEDSUM.compare("runs/sweep", by="error")
+    assert (found.methods, list(found.curves)) == (["FedAvg"], ["Biased"])
+    devices = 'algorithm = ["FedAvg", "FedSUM"]\ndevices = [{seconds_per_step = 1}, {seconds_per_step = 2}]\n'
+    (tmp_path / "devices.toml").write_text(SMALL + "[sweep]\n" + devices)
+    code, _, error = fedsum("run", "devices.toml")
+    assert code == 0, error
+    found = FEDSUM.compare("runs/devices", by="error")
+    assert (found.methods, len(found.curves)) == (["FedAvg", "FedSUM"], 2)
+
+
+def test_a_reference_without_a_result_on_one_schedule(tmp_path, fedsum):
+    axes = '[sweep]\nalgorithm = ["FedAvg", "FedSUM"]\nschedule = ["Biased", {name = "Cyclic", size = 2}]\n'
+    (tmp_path / "sweep.toml").write_text(SMALL + axes)
+    assert fedsum("run", "sweep.toml")[0] == 0
+    status = tmp_path / "runs/sweep/FedAvg,Cyclic/status.toml"
+    status.write_text(status.read_text().replace('"finished"', '"stopped"'))
+    code, out, error = fedsum("compare", "runs/sweep", "--by", "error")
+    assert (code, "no result of FedAvg" in " ".join(out.split())) == (0, True), out
+    assert "not compared: Cyclic (Case 3), FedAvg, seed 0: stopped" in error
+    one = [f"runs/sweep/FedSUM,{name}" for name in ("Biased", "Cyclic")]
+    code, _, error = fedsum("compare", *one)
+    assert (code, "at least two methods on one task and schedule" in error) == (2, True)
+    named = FEDSUM.compare(biased=one[0], cyclic=one[1], by="error")  # the caller's own names are compared
+    assert (named.methods, list(named.curves)) == (["biased", "cyclic"], [""])
 
 
 def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, fedsum):
@@ -102,8 +152,8 @@ def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, feds
     code, out, error = fedsum("compare", "runs/sweep", "--json")
     found = json.loads(out)
     assert (code, len(found["excluded"]), "diverged by round 10" in error) == (0, 1, True)
-    assert all(method["low"] is None for method in found["methods"].values())
-    assert {(type(method["seeds"]), type(method["pairs"])) for method in found["methods"].values()} == {(int, int)}
+    assert all(method["low"] is None for method in found["problems"][""].values())
+    assert {(type(method["seeds"]), type(method["pairs"])) for method in found["problems"][""].values()} == {(int, int)}
     assert (tmp_path / "fedsum-compare.png").exists()
     code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
     assert (code, "difference to FedAvg" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)

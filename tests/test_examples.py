@@ -22,8 +22,8 @@ def example(name):
 
 def test_hospitals(tmp_path):
     comparison = example("hospitals").main(tmp_path)
-    assert (comparison.metric, list(comparison.curves)) == ("test_auc", ["FedSUM", "SCAFFOLD", "FedAvg"])
-    assert all(comparison.mean(method).mean > 0.8 for method in comparison.curves)
+    assert (comparison.metric, comparison.methods) == ("test_auc", ["FedSUM", "SCAFFOLD", "FedAvg"])
+    assert all(comparison.mean(method).mean > 0.8 for method in comparison.methods)
     assert (tmp_path / "auc.png").exists()
 
 
@@ -45,7 +45,7 @@ def test_own_algorithm_with_a_sweep(fedsum, tmp_path):
     runs = json.loads(out)["runs"]
     assert ([run["state"] for run in runs.values()], len(runs)) == (["finished"] * 8, 8)
     code, out, _ = fedsum("compare", "runs/own_algorithm", "--by", "error", "--json")
-    assert len(json.loads(out)["methods"]) == 4
+    assert len(json.loads(out)["problems"][""]) == 4
 
 
 def test_production_log_to_rates(tmp_path):

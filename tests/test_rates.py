@@ -131,6 +131,40 @@ def test_delays_advises_rates_beside_the_worst_case(fedsum, tmp_path):
     assert (code, "did you mean 'digits'" in error) == (2, True)
 
 
+def test_delays_takes_a_users_task_and_passes_the_clients_only_if_it_takes_them(fedsum, tmp_path):
+    text = """
+from fedsum.tasks import Quadratic
+
+def hospitals(part="validation"):
+    return Quadratic.random(6, 3)
+
+def shops(clients):
+    return Quadratic.random(clients, clients)
+"""
+    (tmp_path / "mine.py").write_text(text)
+    pattern = ("delays", "cyclic", "--n", 6, "--size", 2, "--rounds", 20, "--json")
+    code, out, error = fedsum(*pattern, "--task", "mine.py:hospitals")
+    assert (code, json.loads(out)["L"] > 0) == (0, True), error
+    code, out, error = fedsum(*pattern, "--task", "mine.py:shops")
+    assert (code, json.loads(out)["L"] > 0) == (0, True), error
+    code, _, error = fedsum("delays", "cyclic", "--n", 3000, "--size", 2, "--rounds", 20, "--task", "digits")
+    assert (code, "task.clients = 3000: " in error, "; the schedule has 3000 clients" in error) == (2, True, True), (
+        error
+    )
+
+
+def test_delays_takes_only_the_task_from_a_settings_file(fedsum, tmp_path):
+    (tmp_path / "log.csv").write_text("round,client\n0,a\n1,b\n2,c\n")
+    quadratic = 'task = {name = "quadratic", n = 3, d = 3}\nalgorithm = "FedSUM"\n'
+    trace = 'schedule = {name = "Trace", path = "log.csv"}\n'
+    (tmp_path / "mine.toml").write_text(f"rounds = 168\nlocal_steps = 4\neta_l = 0.1\n{quadratic}{trace}")
+    code, out, error = fedsum("delays", "log.csv", "--task", "mine.toml", "--json")
+    assert (code, json.loads(out or "{}").get("K")) == (0, 4), error
+    (tmp_path / "none.toml").write_text("rounds = 168\nlocal_steps = 4\neta_l = 0.1\n")
+    code, _, error = fedsum("delays", "log.csv", "--task", "none.toml")
+    assert (code, "task = None: is required" in error) == (2, True)
+
+
 def test_delays_of_a_users_schedule(fedsum, tmp_path):
     text = """
 import numpy as np

@@ -18,9 +18,9 @@ from sweeps import COMMAND, TASK, configured, toml, write_run, write_sweep
 
 import fedsum
 from fedsum.base.checks import InputError
-from fedsum.figures import COLOURS, curves, save, scale
+from fedsum.figures import COLOURS, DASHES, LAYERS, curves, save, scale, styles
 from fedsum.report import Run, against_delay, read_runs
-from fedsum.report.facets import DASHES, LAYERS, compared, facets, ordered, styles, values
+from fedsum.report.facets import compared, facets, ordered, values
 from fedsum.report.page import SCRIPTS, payload, render, write_page
 from fedsum.report.panels import bars, mean_curve, panel_figure
 from fedsum.report.sensitivity import against_setting, setting_table
@@ -425,6 +425,15 @@ def test_ticks_of_a_percent_axis_have_no_more_decimals_than_it_needs(low, high, 
     scale(ax, "test_accuracy", [low, high])
     ticks = [text.get_text() for text in ax.get_yticklabels() if low <= round(text.get_position()[1], 9) <= high]
     assert ticks == expected
+
+
+def test_an_algorithm_has_one_colour_in_curves_and_reports():
+    labels = ["FedAvg", "FedSUM", "mine"]
+    (ax,) = curves(dict.fromkeys(labels, table()), ["test_accuracy"]).axes
+    places = styles(labels, "algorithm")
+    assert [line.get_color() for line in ax.lines] == [COLOURS[places[label]] for label in labels]
+    (alone,) = curves({"FedSUM": table()}, ["test_accuracy"]).axes[0].lines
+    assert alone.get_color() == ax.lines[1].get_color()
 
 
 def test_curves_of_accuracies_have_percent_ticks():

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +184,33 @@ def test_the_number_of_clients_is_the_tasks():
     natural = RunSpec.parse(BASE | {"task": {"name": "cifar100", "partition": "coarse_label"}})
     assert natural.schedule.n is None
     assert natural.with_clients(20).dump()["schedule"]["n"] == 20
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"schedule": {"name": "Uniform", "size": 30}}, "schedule.size = 30: a whole number from 1 to 12 (n)"),
+        ({"schedule": {"name": "Independent", "p": [0.5, 2]}}, "schedule.p of shape = (2,): "),
+        ({"task": {"name": "digits", "clients": 3000}, "schedule": "Biased"}, "task.clients = 3000: a whole number"),
+        ({"task": {"name": "digits", "clients": 12, "alpha": 0}}, "task.alpha = 0: a finite number, at least"),
+        ({"task": {"name": "quadratic", "n": 0, "d": 2}}, "task.n = 0: a whole number from 1 up"),
+    ],
+)
+def test_errors_name_the_part_of_a_setting(part, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        RunSpec.parse(BASE | part).task.make()
+
+
+def test_a_trace_of_other_clients_than_the_tasks_names_the_way_out(tmp_path):
+    (tmp_path / "seen.csv").write_text("round,client\n" + "".join(f"{t},c{t % 3}\n" for t in range(9)))
+    trace = {"name": "Trace", "path": str(tmp_path / "seen.csv")}
+    way_out = "it has 3 clients and the task 12: add clients = 12 to the schedule if the others are never active, or"
+    for schedule in (trace, {"name": "Sampled", "size": 1, "availability": trace}):
+        with pytest.raises(InputError, match=rf"schedule\.path = .*: {way_out} choose a task with 3 clients"):
+            RunSpec.parse(BASE | {"schedule": schedule})
+    assert RunSpec.parse(BASE | {"schedule": trace | {"clients": 12}}).schedule.n == 12
+    with pytest.raises(InputError, match="it has 3 clients and the task 2: choose a task with 3 clients"):
+        RunSpec.parse(BASE | {"task": {"name": "digits", "clients": 2}, "schedule": trace})
 
 
 def test_a_run_loads_its_data_once(fedsum, tmp_path, monkeypatch):

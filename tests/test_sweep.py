@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from fedsum.report.page import render
 from fedsum.runs import (
     LocalPool,
     Run,
+    RunFolder,
     best,
     best_per_combination,
     expand,
@@ -215,10 +217,53 @@ def test_what_a_worker_does(tmp_path):
     assert execute_quietly(table | {"eta_l": 1e30}, tmp_path / "c", **SHARED).state == "diverged"
     failed = execute_quietly(table | {"task": {"name": "quadratic", "n": 8, "d": -1}}, tmp_path / "d", **SHARED)
     assert failed == Run.read(tmp_path / "d")
-    assert (failed.state, failed.reason) == ("failed", "d = -1: a whole number from 1 up")
+    assert (failed.state, failed.reason) == ("failed", "task.d = -1: a whole number from 1 up")
     again = execute_quietly(table | {"rounds": 7}, tmp_path / "a", **SHARED)
     assert (again.state, "rounds = 7: the run in" in again.reason) == ("failed", True)
     assert Run.read(tmp_path / "a").state == "finished"  # existing runs keep their state
+
+
+def test_a_run_of_another_process_is_no_failure(tmp_path, monkeypatch, fedsum):
+    text = SMALL.replace("rounds = 150", "rounds = 5") + "[sweep]\nseed = [0, 1, 2]\n"
+    (tmp_path / "s.toml").write_text(text)
+    monkeypatch.setattr("fedsum.runs.run_writer._PATIENCE", 0.0)
+    folder = tmp_path / "runs/s"
+
+    class ThisProcess:
+        """Runs the jobs here. While seed 0 runs, another process executes seed 1 and finishes seed 2."""
+
+        width, shared = 1, False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            if self.others:
+                self.others.pop().close()
+
+        def submit(self, call, *arguments, **options):
+            future = Future()
+            future.set_result(call(*arguments, **options))
+            if not self.others:
+                self.others.append(RunFolder(folder / "seed=1"))
+                execute_quietly(arguments[0] | {"seed": 2}, folder / "seed=2", **SHARED)
+            return future
+
+    ThisProcess.others = []
+    monkeypatch.setattr("fedsum.cli.running.LocalPool", lambda jobs: ThisProcess())
+    code, out, error = fedsum("run", "s.toml")
+    assert (code, "2 of 3 runs finished" in out) == (0, True), out + error
+    assert f"seed=1: running: in another process (process {os.getpid()} on" in out
+    assert "failed" not in out
+    # The other process finishes the run after this one has found its folder in use.
+    monkeypatch.setattr("fedsum.runs.sweep.execute_quietly", lambda table, path, **options: _finish_first(table, path))
+    assert "3 of 3 runs finished" in fedsum("resume", "runs/s", "--trust")[1]
+
+
+def _finish_first(table, folder):
+    """What a worker returns whose run another process finished after the worker found its folder in use."""
+    execute_quietly(table, folder, **SHARED)
+    return Run(folder, "failed", reason="this run is finished and has no checkpoint")
 
 
 def test_one_that_fails_is_reported_and_retried_and_one_that_diverges_is_not(tmp_path, fedsum):

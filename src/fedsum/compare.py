@@ -15,7 +15,7 @@ Source = str | Path | Run | History
 
 
 def compare(*sources: Source, by: str | None = None, **named: Source | Sequence[Source]) -> "Comparison":
-    """Compares methods by the final value of a metric, paired by seed.
+    """Compares methods by the final value of a metric, paired by seed, for each task, schedule and devices.
 
     Args:
       sources: folders of runs or sweeps, packed files, `Run`s or `History`s. Runs that differ only in their seed are
@@ -25,7 +25,8 @@ def compare(*sources: Source, by: str | None = None, **named: Source | Sequence[
 
     Returns:
       A `Comparison` with `.table` (means, and paired differences to the first method, with 95% intervals of Student's
-      t), `.plot()` and `.excluded`. `.against("FedAvg")` takes differences to another method.
+      t), `.plot()` and `.excluded`. `.against("FedAvg")` takes differences to another method. With several schedules,
+      the table has a column `problem`, as `.difference("FedAvg", "Biased")` takes it.
 
     >>> import fedsum
     >>> task, schedule = fedsum.tasks.Quadratic.random(6, 3), fedsum.Biased(6, group=2)

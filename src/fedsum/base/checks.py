@@ -3,7 +3,9 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +26,19 @@ class InputError(ValueError):
         self.field = field
         self.value = value
         self.accepted = accepted
+
+
+@contextmanager
+def settings_of(part: str, names: Mapping[str, str]) -> Iterator[None]:
+    """Within this block, errors name the settings of a part: with {"n": "clients"}, `n` of a task is `task.clients`."""
+    try:
+        yield
+    except InputError as error:
+        # A field may be `p[3]` or `p of shape`.
+        head, rest = re.fullmatch(r"(\w*)(.*)", error.field, re.DOTALL).groups()  # type: ignore[union-attr]
+        if head not in names:
+            raise
+        raise InputError(f"{part}.{names[head]}{rest}", error.value, error.accepted) from error
 
 
 def short(value: object) -> str:

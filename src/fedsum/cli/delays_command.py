@@ -1,5 +1,6 @@
 """fedsum delays PATTERN"""
 
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,12 +9,12 @@ from rich.progress import track
 from rich.table import Table
 
 from .. import theory
-from ..base.checks import integer, real
+from ..base.checks import InputError, integer, real
 from ..base.checks import seed as check_seed
 from ..participation import SCHEDULES, Devices, Sampled, fit
-from ..runs import expand
-from ..spec import TaskSpec, read_settings
-from ..tasks import Curvature, curvature
+from ..runs import first_settings
+from ..spec import TaskSpec, imported, parse_task, read_settings
+from ..tasks import BaseTask, Curvature, curvature
 from ..training import mean_steps, step_counts
 from .arguments import Cover, Offset
 from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
@@ -34,7 +35,9 @@ def delays(
             "settings file with a schedule (.toml; of a sweep, its first run).",
         ),
     ],
-    rounds: Annotated[int | None, typer.Option(help="T, rounds; default 2000, or all rounds of a trace.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="T, rounds; default: those of the settings file, all of a trace, or 2000.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     n: Annotated[int | None, typer.Option("--n", help="N, clients (100); for a trace, including absent ones.")] = None,
     size: Annotated[
@@ -85,8 +88,8 @@ def delays(
     task: Annotated[
         str | None,
         typer.Option(
-            help="Estimate L for this task: a name such as digits, or a settings file (.toml; of a sweep, its first "
-            "run)."
+            help="Estimate L for this task: a name such as digits, file.py:function, or a settings file (.toml; of a "
+            "sweep, its first run), of which the schedule and the algorithm are not read."
         ),
     ] = None,
     local_steps: Annotated[
@@ -125,7 +128,8 @@ def delays(
     argument = schedule_argument(pattern, fields)
     schedule, title = argument.schedule, argument.title
     recorded = schedule.availability if isinstance(schedule, Sampled) else schedule
-    T = integer("rounds", getattr(recorded, "rounds", 2000) if rounds is None else rounds, low=1)
+    default = argument.rounds or getattr(recorded, "rounds", 2000)
+    T = integer("rounds", default if rounds is None else rounds, low=1)
     check_seed(seed)
     task_K, L = _curvature(task, schedule.n, smoothness, argument.local_steps or _LOCAL_STEPS)
     K = integer("K", task_K if local_steps is None else local_steps, low=1)
@@ -200,17 +204,31 @@ def _curvature(task: str | None, n: int, smoothness: float | None, K: int) -> tu
         L = 1.0 if smoothness is None else real("L", smoothness, above=0)
         return K, Curvature(L, L)
     if task.endswith(".toml"):
-        # A sweep's first run: a file that sweeps over algorithms has no algorithm of its own.
-        spec = expand(read_settings(Path(task)), Path())[0].spec
-        made = spec.task.make()
-        K = round(mean_steps(step_counts(made, spec.options)))
-        seed, batch_size = spec.options.seed, spec.options.batch_size
+        # Only the task and the options: the file's schedule may not fit, and a sweep has no algorithm of its own.
+        spec, options = parse_task(first_settings(read_settings(Path(task))))
+        made = spec.make()
+        K = round(mean_steps(step_counts(made, options)))
+        seed, batch_size = options.seed, options.batch_size
     else:
-        clients = {"n": n, "d": 10} if task.lower() == "quadratic" else {"clients": n}
-        made, seed, batch_size = TaskSpec.parse({"name": task, **clients}).make(), 0, _BATCH_SIZE
+        made, seed, batch_size = _task_of_clients(task, n), 0, _BATCH_SIZE
     with err.status("estimating the curvature of the loss"):
         L_task = curvature(made, seed=seed, batch_size=batch_size)
     return K, L_task if smoothness is None else Curvature(real("L", smoothness, above=0), L_task.mean_loss)
+
+
+def _task_of_clients(name: str, n: int) -> BaseTask:
+    """A task by name, with the schedule's number of clients; a user's function gets it if it takes `clients`."""
+    if ":" in name:
+        takes_clients = "clients" in signature(imported("task", name)).parameters
+        fields = {"clients": n} if takes_clients else {}
+    else:
+        fields = {"n": n, "d": 10} if name.lower() == "quadratic" else {"clients": n}
+    try:
+        return TaskSpec.parse({"name": name, **fields}).make()
+    except InputError as error:
+        if error.field.rpartition(".")[2] not in fields:
+            raise
+        raise InputError(error.field, error.value, f"{error.accepted}; the schedule has {n} clients") from error
 
 
 def _print_advice(advice: dict[str, dict[str, float]], K: int, L: Curvature, *, estimated: bool, given: bool) -> None:

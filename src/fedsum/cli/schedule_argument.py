@@ -54,6 +54,8 @@ class ScheduleArgument:
     """of the clients, in the order of their ids"""
     local_steps: int | None = None
     """K of a settings file"""
+    rounds: int | None = None
+    """of a settings file"""
 
 
 def schedule_argument(pattern: str, fields: Mapping[str, Any]) -> ScheduleArgument:
@@ -98,6 +100,7 @@ def _of_settings(path: str, given: Mapping[str, Any]) -> ScheduleArgument:
         f"{spec.schedule.name} of {path}",
         _recorded_names(schedule) or getattr(task, "client_names", None),
         spec.options.local_steps if task is None else round(mean_steps(step_counts(task, spec.options))),
+        spec.options.rounds,
     )
 
 

@@ -1,6 +1,7 @@
 """Drawing from plain tables and arrays, for History, Partition and the report. Nothing here reads a run."""
 
 from .bars import label_colours, stacked_bars
+from .curve_style import DASHES, LAYERS, PAPER_ALGORITHMS, styles
 from .curves import curves
 from .notebook_figure import NotebookFigure
 from .plane import plane
@@ -12,6 +13,9 @@ from .value_axis import CROSS, PercentTicks, scale
 __all__ = [
     "COLOURS",
     "CROSS",
+    "DASHES",
+    "LAYERS",
+    "PAPER_ALGORITHMS",
     "NotebookFigure",
     "PercentTicks",
     "check_path",
@@ -23,5 +27,6 @@ __all__ = [
     "save_small",
     "scale",
     "stacked_bars",
+    "styles",
     "wrapped",
 ]

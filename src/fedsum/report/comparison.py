@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..base.checks import InputError, nearest
 from ..base.metrics import FINAL_WINDOW, final_value, in_words
-from ..figures import COLOURS, NotebookFigure, scale
+from ..figures import COLOURS, NotebookFigure, scale, styles
 from ..runs import Run, planned_names, read_runs
 from ..training import History
-from .facets import FACETS, Facets, all_seeds, facets, styles, values
+from .facets import Facets, all_seeds, facets, values
 from .looks import look
 from .table import column, metric_names
 
@@ -25,6 +26,9 @@ Seed = int | tuple[int, ...]
 """the seed of a run; if a sweep varies the seeds of the task or the schedule on their own, all seeds that differ"""
 _LEVEL = 0.95
 _FINISHED = "finished"
+_PROBLEM = ("task", "schedule", "devices")
+"""settings that make a problem: an easier one is no better method"""
+_PANELS_PER_ROW = 3
 
 
 @dataclass(frozen=True)
@@ -55,58 +59,84 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `fedsum.compare`."""
+    """The result of `fedsum.compare`. Differences are taken between methods on the same problem."""
 
     metric: str
-    curves: Mapping[str, Mapping[Seed, "pd.Series[float]"]]
-    """per method and seed, the metric by round; methods in the order of the sweep or of the arguments"""
+    curves: Mapping[str, Mapping[str, Mapping[Seed, "pd.Series[float]"]]]
+    """per problem, method and seed, the metric by round. A problem is a task, a schedule and devices; its label has the
+    parts that differ, and is empty if there is one problem"""
     reference: str
     """differences are to this method; by default the first one"""
     excluded: Sequence[str] = ()
     """runs without a result, with the reason; they are in no mean"""
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods of all problems, in the order of the sweep or of the arguments."""
+        return list(dict.fromkeys(method for methods in self.curves.values() for method in methods))
+
     def against(self, reference: str) -> "Comparison":
         """The same comparison, with differences to another method."""
-        if reference not in self.curves:
-            raise InputError("reference", reference, nearest(reference, self.curves))
+        if reference not in self.methods:
+            raise InputError("reference", reference, nearest(reference, self.methods))
         return replace(self, reference=reference)
 
-    def final(self, method: str) -> dict[Seed, float]:
-        """The final value per seed."""
-        curves = self.curves[method].items()
+    def final(self, method: str, problem: str = "") -> dict[Seed, float]:
+        """The final value per seed; none if the method has no result on this problem."""
+        if problem not in self.curves:
+            raise InputError("problem", problem, nearest(problem, self.curves))
+        curves = self.curves[problem].get(method, {}).items()
         return {seed: final_value(dict(zip(c.index.tolist(), c.tolist(), strict=True))) for seed, c in curves}
 
-    def mean(self, method: str) -> Interval:
+    def mean(self, method: str, problem: str = "") -> Interval:
         """The mean over all seeds of a method."""
-        return Interval.of(list(self.final(method).values()))
+        return Interval.of(list(self.final(method, problem).values()))
 
-    def difference(self, method: str) -> Interval:
+    def difference(self, method: str, problem: str = "") -> Interval:
         """The mean difference to the reference over the seeds that both have."""
-        ours, theirs = self.final(method), self.final(self.reference)
+        ours, theirs = self.final(method, problem), self.final(self.reference, problem)
         return Interval.of([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per method: mean and interval of its final value, and of its difference to the reference."""
+        """One row per problem and method: mean and interval of its final value, and of its difference to the reference.
+
+        The column `problem` is left out if there is one problem.
+        """
         rows = []
-        for method in self.curves:
-            mean, gap = self.mean(method), self.difference(method)
-            row = {"method": method, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
-            gaps = {"difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high}
-            row |= {"pairs": gap.n}
-            rows.append(row | (gaps if method != self.reference else dict.fromkeys(gaps, math.nan)))
+        for problem, methods in self.curves.items():
+            for method in methods:
+                mean, gap = self.mean(method, problem), self.difference(method, problem)
+                row: dict[str, object] = {"problem": problem} if len(self.curves) > 1 else {}
+                row |= {"method": method, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
+                gaps = {"difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high}
+                row |= {"pairs": gap.n}
+                rows.append(row | (gaps if method != self.reference else dict.fromkeys(gaps, math.nan)))
         return pd.DataFrame(rows)
 
     def plot(self) -> Figure:
-        """All methods over rounds: the mean over seeds, and a band from the lowest seed to the highest."""
-        figure = NotebookFigure(figsize=(6.4, 4.2), layout="constrained")
-        ax = figure.subplots()
-        places, drawn = styles(list(self.curves), "algorithm"), []
-        for number, (method, seeds) in enumerate(self.curves.items()):
+        """One panel per problem, over rounds: the mean over seeds, and a band from the lowest seed to the highest."""
+        columns = min(len(self.curves), _PANELS_PER_ROW)
+        rows = math.ceil(len(self.curves) / columns)
+        width = 6.4 if columns == 1 else 4.8 * columns
+        figure = NotebookFigure(figsize=(width, 4.2 * rows), layout="constrained")
+        places = styles(self.methods, "algorithm")
+        for number, (problem, methods) in enumerate(self.curves.items()):
+            ax = figure.add_subplot(rows, columns, number + 1)
+            self._draw(ax, methods, places)
+            ax.set_title(problem)
+        return figure
+
+    def _draw(
+        self, ax: Axes, methods: Mapping[str, Mapping[Seed, "pd.Series[float]"]], places: Mapping[str, int]
+    ) -> None:
+        drawn = []
+        for number, (method, seeds) in enumerate(methods.items()):
             over_seeds = pd.concat(list(seeds.values()), axis=1, join="inner")
             mean, place = over_seeds.mean(axis=1), places[method]
+            label = f"{method} ({len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'})"
             # The first method is drawn on top.
-            ax.plot(mean.index, mean, label=f"{method} ({len(seeds)} seeds)", zorder=10 - number, **look(place))
+            ax.plot(mean.index, mean, label=label, zorder=10 - number, **look(place))
             if len(seeds) > 1:
                 band = over_seeds.min(axis=1), over_seeds.max(axis=1)
                 ax.fill_between(mean.index, *band, color=COLOURS[place], alpha=0.15, linewidth=0)
@@ -115,7 +145,6 @@ class Comparison:
         ax.set_ylabel(in_words(self.metric))
         scale(ax, self.metric, [value for value in drawn if np.isfinite(value)])
         ax.legend(frameon=False)
-        return figure
 
     def __str__(self) -> str:
         table = self.table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
@@ -124,10 +153,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Result:
-    """A run and its method."""
+    """A run, its problem and its method."""
 
+    problem: str
     method: str
     run: Run
+
+    @property
+    def label(self) -> str:
+        return ", ".join(filter(None, (self.problem, self.method)))
 
 
 def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Source]], by: str | None) -> Comparison:
@@ -138,37 +172,42 @@ def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Sou
     if by is not None and by not in names:
         raise InputError("by", by, nearest(by, names))
     metric = by or next(iter(names), "")
-    curves: dict[str, dict[Seed, pd.Series[float]]] = {result.method: {} for result in results}
+    curves: dict[str, dict[str, dict[Seed, pd.Series[float]]]] = {}
     excluded = []
     for result, seed in zip(results, _paired_seeds(results), strict=True):
-        where, series = f"{result.method}, seed {seed}", column(result.run, metric)
+        where, series = f"{result.label}, seed {seed}", column(result.run, metric)
+        seeds = curves.setdefault(result.problem, {}).setdefault(result.method, {})
         if result.run.state != _FINISHED or not len(series):
             excluded.append(f"{where}: {result.run.reason or result.run.state}")
-        elif seed in curves[result.method]:
+        elif seed in seeds:
             accepted = f"a second result of {where}; give the two names: compare(first=..., second=...)"
             raise InputError("runs", str(result.run.folder), accepted)
         else:
-            curves[result.method][seed] = series
-    if not any(curves.values()):
+            seeds[seed] = series
+    if not any(seeds for methods in curves.values() for seeds in methods.values()):
         raise InputError("runs", len(results), f"no finished run has a metric to compare; {'; '.join(excluded[:3])}")
-    if len(curves) < 2:
-        raise InputError("runs", list(curves), "at least two methods: two folders, or a sweep over algorithms")
-    compared = {method: seeds for method, seeds in curves.items() if seeds}
-    return Comparison(metric, compared, next(iter(compared)), excluded)
+    if all(len(methods) < 2 for methods in curves.values()):
+        labels = list(dict.fromkeys(result.label for result in results))
+        accepted = "at least two methods on one task and schedule: two folders, or a sweep over algorithms"
+        raise InputError("runs", labels, accepted)
+    finished = {problem: {name: seeds for name, seeds in of.items() if seeds} for problem, of in curves.items()}
+    finished = {problem: methods for problem, methods in finished.items() if methods}
+    comparison = Comparison(metric, finished, "", excluded)
+    return replace(comparison, reference=comparison.methods[0])
 
 
 def _paired_seeds(results: Sequence[_Result]) -> list[Seed]:
     """The seed by which each run is paired: its own, or more seeds where several runs of a method share theirs."""
     of_runs = [all_seeds(result.run) for result in results]
     own = [of_run[0] for of_run in of_runs]
-    if len({(result.method, seed) for result, seed in zip(results, own, strict=True)}) == len(results):
+    if len({(result.label, seed) for result, seed in zip(results, own, strict=True)}) == len(results):
         return list(own)
     differing = [place for place, part in enumerate(zip(*of_runs, strict=True)) if len(set(part)) > 1] or [0]
     return [of_run[differing[0]] if len(differing) == 1 else tuple(of_run[p] for p in differing) for of_run in of_runs]
 
 
 def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Source]]) -> Iterator[_Result]:
-    """The runs of all sources, with the names of their methods, in the order of the sources."""
+    """The runs of all sources, with the names of their problems and methods, in the order of the sources."""
     groups: list[tuple[str, list[Run]]] = [("", [run for source in sources for run in _runs(source)])]
     for name, given in named.items():
         many = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
@@ -176,19 +215,37 @@ def _results(sources: Sequence[Source], named: Mapping[str, Source | Sequence[So
     for name, runs in groups:
         if not runs:
             continue
-        curves = facets(runs)
-        varying = [facet for facet in FACETS if len(values(curves, facet)) > 1]
+        problems, methods = _problems(runs), _methods(runs)
+        if not any(methods) and not name:
+            methods = [curve.algorithm for curve in facets(runs)]
+        curves = list(zip(problems, methods, strict=True))
         same = len({(all_seeds(run), curve) for run, curve in zip(runs, curves, strict=True)}) < len(runs)
         for curve in dict.fromkeys(curves):
             for run in (run for run, its_curve in zip(runs, curves, strict=True) if its_curve == curve):
-                parts = [name, _label(curve, varying or ([] if name else ["algorithm"]))]
+                problem, method = curve
+                parts = [name, method]
                 # Runs with equal settings in several folders, such as two versions of the code, are told by folder.
                 parts += [str(run.folder.parent.name or run.folder.name)] if same and not name else []
-                yield _Result(": ".join(filter(None, parts)), run)
+                yield _Result(problem, ": ".join(filter(None, parts)), run)
 
 
-def _label(curve: Facets, varying: Sequence[str]) -> str:
-    return ", ".join(filter(None, (getattr(curve, facet) for facet in varying)))
+def _problems(runs: Sequence[Run]) -> list[str]:
+    """Per run, the labels of its task, schedule and devices that differ between the runs."""
+    configs = [{part: run.config[part] for part in _PROBLEM if part in run.config} for run in runs]
+    same = {"algorithm": {"name": ""}}
+    alone = [replace(run, config=same | config) for run, config in zip(runs, configs, strict=True)]
+    return _labels(facets(alone), ("task", "schedule", "setting"))
+
+
+def _methods(runs: Sequence[Run]) -> list[str]:
+    """Per run, the labels of its algorithm and of other settings that differ between the runs."""
+    alone = [replace(run, config={k: v for k, v in run.config.items() if k != "devices"}) for run in runs]
+    return _labels(facets(alone), ("algorithm", "setting"))
+
+
+def _labels(curves: Sequence[Facets], parts: Sequence[str]) -> list[str]:
+    varying = [part for part in parts if len(values(curves, part)) > 1]
+    return [", ".join(filter(None, (getattr(curve, part) for part in varying))) for curve in curves]
 
 
 def _runs(source: Source) -> list[Run]:

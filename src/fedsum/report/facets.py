@@ -1,4 +1,4 @@
-"""The facets of a run (its task, pattern, algorithm and setting, as labels) and the style of its curve.
+"""The facets of a run (its task, pattern, algorithm and setting, as labels).
 
 Labels are as short as possible: a label shows an option only if the option differs between runs whose labels would
 otherwise be equal. `Independent` becomes `Independent p=0.05` only in a sweep that varies p.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..algorithms import ALGORITHMS
-from ..figures import COLOURS
+from ..figures import PAPER_ALGORITHMS
 from ..runs import Run
 from ..spec import display_label
 
@@ -30,11 +30,10 @@ NAMES = {
     "Reshuffled": "Reshuffled (Case 4)",
 }
 """how figures and tables name algorithms, data sets and schedules"""
-_ALGORITHMS = ("FedSUM", "FedSUM-CR", "FedSUM-B", "SCAFFOLD", "FedAvg", "FedAU", "FedAWE", "FedVARP", "MIFA")
 _PAPER_ORDER = {
     "task": tuple(NAMES[name] for name in ("mnist", "cifar10", "svhn")),
     "schedule": tuple(NAMES[name] for name in ("Uniform", "Independent", "Sine", "Cyclic", "Reshuffled")),
-    "algorithm": _ALGORITHMS,
+    "algorithm": PAPER_ALGORITHMS,
 }
 # Options that may differ between the runs of one curve.
 _IGNORED = ("seed", "eval_every", "eval_last", "deterministic")
@@ -44,26 +43,6 @@ _PHRASES = {"buffer": "({} at a time)"}
 
 # Options whose value may be a table.
 _OPTION_TABLES = ("eta_l", "devices")
-
-# One dash pattern per colour (points drawn, points left out), so that curves differ in black-and-white print and for
-# colour-blind readers too. Curves of the FedSUM family coincide, so their patterns differ most.
-DASHES: tuple[tuple[float, ...], ...] = (
-    (),
-    (6, 2),
-    (1.5, 1.5),
-    (7, 2, 1.5, 2),
-    (),
-    (3.5, 1.5),
-    (8, 2, 1.5, 2, 1.5, 2),
-    (10, 3),
-    (2.5, 2.5),
-    (5, 1.5, 1.5, 1.5),
-    (4, 4),
-    (9, 1.5, 3, 1.5),
-)
-# The drawing order: the FedSUM family is drawn last, and dashed lines after solid lines, which would hide them where
-# curves coincide.
-LAYERS = tuple(sorted(range(len(DASHES)), key=lambda place: (place < 3, bool(DASHES[place]), place)))
 
 
 @dataclass(frozen=True)
@@ -121,21 +100,6 @@ def compared(curves: Iterable[Facets]) -> str:
     """The facet to draw as the curves of one panel: the first of algorithm, schedule and setting that varies."""
     curves = list(curves)
     return next((name for name in ("algorithm", "schedule", "setting") if len(values(curves, name)) > 1), "algorithm")
-
-
-def styles(labels: Sequence[str], name: str) -> dict[str, int]:
-    """Each label's index in COLOURS and DASHES. An algorithm has the same index in every report.
-
-    Algorithms with options, such as `FedSUM divide_by_seen=True`, and other algorithms have colours that no algorithm
-    of the paper has, while there are such colours.
-    """
-    taken = {label: _ALGORITHMS.index(label) for label in labels if name == "algorithm" and label in _ALGORITHMS}
-    places = range(len(COLOURS))
-    free = [place for place in places if place not in taken.values()] or list(places)
-    # One solid curve at most, if possible: of two that coincide, only the upper one would be visible.
-    free.sort(key=lambda place: (name == "algorithm" and place < len(_ALGORITHMS), place > 0 and not DASHES[place]))
-    others = [label for label in labels if label not in taken]
-    return taken | {label: free[number % len(free)] for number, label in enumerate(others)}
 
 
 def _labels(runs: Sequence[Run], table: str, groups: Sequence[Hashable]) -> list[str]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from ..figures import COLOURS
-from .facets import DASHES, LAYERS, Facets, styles, values
+from ..figures import COLOURS, DASHES, LAYERS, styles
+from .facets import Facets, values
 
 Labels = tuple[str, str]
 """a curve's values of the facets with a colour and with a dash pattern each; the second may be empty"""

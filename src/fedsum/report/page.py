@@ -17,13 +17,13 @@ import numpy as np
 from ..base.checks import InputError, nearest
 from ..base.files import written_whole
 from ..base.metrics import better, final_window, in_words, is_logarithmic, is_percent
-from ..figures import label_colours
+from ..figures import DASHES, LAYERS, label_colours, styles
 from ..participation import Asynchronous
 from ..runs import Run, directions, not_begun, open_runs, read_runs
 from ..spec import ScheduleSpec, code_confirmed_by, toml_text
 from ..tasks import IMAGE_SETS, at_hand, vision
 from ..version import __version__
-from .facets import DASHES, FACETS, LAYERS, Facets, compared, facets, ordered, styles, values
+from .facets import FACETS, Facets, compared, facets, ordered, values
 from .markdown_grid import range_text
 from .patterns import measure
 from .served_clients import served

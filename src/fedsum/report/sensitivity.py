@@ -9,9 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ..base.metrics import Better, better, in_words
-from ..figures import CROSS, scale, wrapped
+from ..figures import CROSS, LAYERS, scale, styles, wrapped
 from ..runs import Run
-from .facets import LAYERS, styles
 from .looks import look
 from .panels import TEXT
 from .table import final_table

@@ -16,6 +16,7 @@ from .stop_requests import Stopped
 from .sweep import (
     PlannedRun,
     expand,
+    first_settings,
     not_begun,
     planned_names,
     planned_parts,
@@ -58,6 +59,7 @@ __all__ = [
     "execute",
     "expand",
     "find_runs",
+    "first_settings",
     "is_packed",
     "not_begun",
     "open_runs",

@@ -20,7 +20,7 @@ from .follower import Follower
 from .layout import CHECKPOINT
 from .recorder import recorded
 from .run_reader import Run
-from .run_writer import RunFolder
+from .run_writer import InUse, RunFolder
 from .stop_requests import stop_requests
 from .tensorboard import TensorBoard
 
@@ -80,6 +80,8 @@ def execute_quietly(
 ) -> Run:
     """`execute` for a worker process. Never raises: the returned run has the state and the reason of a failure.
 
+    A run that another process executes is `running`, and the reason names that process.
+
     Args:
       table: the run's settings, as in a file.
       folder: the run's folder.
@@ -100,6 +102,8 @@ def execute_quietly(
         execute(spec, folder, engine="loop" if one_process else None, observers=observers, extend=extend)
     except KeyboardInterrupt:
         pass
+    except InUse as error:
+        return replace(Run.read(folder), state="running", reason=f"in another process ({error.holder})")
     except Exception as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         reason = reason if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {reason}"

@@ -34,6 +34,15 @@ _SHORT_REASON = 500
 """characters; a status of one disk block can be overwritten on a full disk"""
 
 
+class InUse(InputError):
+    """Another process executes the run in this folder."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        accepted = f"another process writes to it ({holder}); wait until it ends, or use another folder"
+        super().__init__("folder", str(folder), accepted)
+        self.holder = holder
+
+
 class RunFolder:
     """The folder of one run, locked by one process until it is closed."""
 
@@ -62,8 +71,7 @@ class RunFolder:
                     self._lock.seek(0)
                     holder = self._lock.read().strip() or "unknown"
                     self._lock.close()
-                    accepted = f"another process writes to it ({holder}); wait until it ends, or use another folder"
-                    raise InputError("folder", str(self.path), accepted) from None
+                    raise InUse(self.path, holder) from None
                 time.sleep(0.1)
         self._lock.seek(0)
         self._lock.truncate()

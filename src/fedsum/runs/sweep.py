@@ -66,6 +66,11 @@ def expand(table: Mapping[str, Any], folder: Path) -> list[PlannedRun]:
     ]
 
 
+def first_settings(table: Mapping[str, Any]) -> Table:
+    """The settings of a file, or of a sweep's first run; they are not parsed."""
+    return _combinations(table)[0][1]
+
+
 def _combinations(table: Mapping[str, Any]) -> list[tuple[str, Table, dict[str, Any]]]:
     """(name, settings, swept values) of every run. Settings are not parsed, because that might read a trace."""
     base = {key: value for key, value in table.items() if key != SWEEP}
@@ -166,6 +171,8 @@ def run_all(
 ) -> dict[str, Run]:
     """Executes the runs without a result, and returns all runs by name.
 
+    Several processes may execute one sweep: runs of another process are left to it.
+
     Args:
       runs: the runs of `expand`.
       pool: the workers.
@@ -184,8 +191,11 @@ def run_all(
         while running or (waiting and not request.requested):
             while waiting and len(running) < pool.width and not request.requested:
                 name = waiting.popleft()
-                attempts[name] += 1
                 run = by_name[name]
+                if _is_over(run, there := Run.read(run.folder)):  # another process has finished it
+                    current[name] = there
+                    continue
+                attempts[name] += 1
                 # A worker gets the settings as a table: it cannot unpickle a class of the user's own file.
                 future = pool.submit(execute_quietly, run.table, run.folder, working_folder=Path.cwd(), **options)
                 running[future] = name
@@ -205,7 +215,14 @@ def run_all(
                 pool.ask_to_stop()
             if on_look:
                 on_look(current | {name: Run.read(by_name[name].folder) for name in running.values()})
-    return current
+    return {name: _settled(by_name[name], run) for name, run in current.items()}
+
+
+def _settled(planned: PlannedRun, run: Run) -> Run:
+    """A run that another process executes, or that failed because the other one finished it, as it is now."""
+    if run.state in ("running", "failed") and _is_over(planned, there := Run.read(planned.folder)):
+        return there
+    return run
 
 
 def read_planned(runs: Sequence[PlannedRun], *, extend: bool = False) -> dict[str, Run]:

@@ -2,8 +2,8 @@
 
 from .algorithm_spec import dump_algorithm, parse_algorithm
 from .display_names import display_label, display_name
-from .imported import code_confirmed_by
-from .run_spec import DEPLOYMENT, ENVIRONMENT, METRIC_DIRECTIONS, PARTS, SETTINGS, RunSpec
+from .imported import code_confirmed_by, imported
+from .run_spec import DEPLOYMENT, ENVIRONMENT, METRIC_DIRECTIONS, PARTS, SETTINGS, RunSpec, parse_task
 from .same_run import first_difference
 from .schedule_spec import ScheduleSpec
 from .task_spec import TASKS, TaskSpec
@@ -26,8 +26,10 @@ __all__ = [
     "display_name",
     "dump_algorithm",
     "first_difference",
+    "imported",
     "overlaid",
     "parse_algorithm",
+    "parse_task",
     "read_settings",
     "toml_text",
     "with_settings",

@@ -58,8 +58,7 @@ class RunSpec:
         for part in PARTS:
             if part not in table:
                 raise InputError(part, None, "is required")
-        options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, *_RECORDED)})
-        task = TaskSpec.parse(table["task"])
+        task, options = parse_task(table)
         schedule = ScheduleSpec.parse(table["schedule"], task.clients)
         schedule.refuse_short(options.rounds)
         algorithm = table["algorithm"]
@@ -83,3 +82,11 @@ class RunSpec:
     def with_clients(self, n: int) -> "RunSpec":
         """This spec with the number of clients of its task, once the task is made."""
         return replace(self, schedule=self.schedule.with_clients(n))
+
+
+def parse_task(table: Mapping[str, Any]) -> tuple[TaskSpec, Options]:
+    """The task and the options of a table of settings; its schedule and its algorithm are not read."""
+    if "task" not in table:
+        raise InputError("task", None, "is required")
+    options = Options.parse({key: value for key, value in table.items() if key not in (*PARTS, *_RECORDED)})
+    return TaskSpec.parse(table["task"]), options

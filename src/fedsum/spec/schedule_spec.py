@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..base.checks import InputError, integer, nearest
+from ..base.checks import InputError, integer, nearest, settings_of
 from ..base.registry import build, refuse_digest, registered, split
 from ..base.toml_values import DIGEST, Table, plain
 from ..participation import (
@@ -122,9 +122,18 @@ class ScheduleSpec:
     def with_clients(self, n: int) -> "ScheduleSpec":
         """This spec for a task of n clients."""
         if self.n not in (None, n):
+            if self.name in _RECORDED:
+                raise self._other_clients(n)
             raise InputError("schedule.n", self.n, f"the task has {n} clients")
         spec = replace(self, n=int(n))
         return spec._with_availability() if self.name == Sampled.__name__ else spec
+
+    def _other_clients(self, n: int) -> InputError:
+        """The error for a recorded schedule and a task of n clients."""
+        assert self.n is not None
+        more = f"add clients = {n} to the schedule if the others are never active, or " if n > self.n else ""
+        accepted = f"it has {self.n} clients and the task {n}: {more}choose a task with {self.n} clients"
+        return InputError("schedule.path", self.fields.get("path"), accepted)
 
     def refuse_short(self, rounds: int) -> None:
         """Refuses a recorded schedule with fewer rounds than the run, as far as it can be made without the task."""
@@ -135,6 +144,10 @@ class ScheduleSpec:
 
     def make(self, n: int) -> Schedule:
         """The schedule for n clients."""
+        with settings_of("schedule", {name: name for name in ("n", *self.fields)}):
+            return self._made(n)
+
+    def _made(self, n: int) -> Schedule:
         if self.name in _RECORDED:
             return _read_recorded(self.name, dict(self.fields))
         refuse_digest("schedule", self.fields)

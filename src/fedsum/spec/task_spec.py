@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.checks import InputError, integer, nearest
+from ..base.checks import InputError, integer, nearest, settings_of
 from ..base.registry import refuse_digest, registered, split
 from ..base.toml_values import Table, plain
 from ..tasks import IMAGE_SETS, TEXT_SETS, BaseTask, Quadratic, text, vision
@@ -67,8 +67,9 @@ class TaskSpec:
         """N, or None if the settings do not give it."""
         if self.name not in TASKS:
             return None
-        n = self.fields.get("clients" if TASKS[self.name] in _CLIENTS else "n")
-        return None if n is None else integer("task: clients", n, low=1)
+        field = "clients" if TASKS[self.name] in _CLIENTS else "n"
+        n = self.fields.get(field)
+        return None if n is None else integer(f"task.{field}", n, low=1)
 
     def make(self) -> BaseTask:
         refuse_digest("task", self.fields)
@@ -78,4 +79,9 @@ class TaskSpec:
                 raise InputError("task", self.name, f"a function that returns a task, not {type(task).__name__}")
             return task
         make = TASKS[self.name]
-        return make(self.name, **self.fields) if make in _CLIENTS else make(**self.fields)
+        names = {name: name for name in self.fields}
+        if make not in _CLIENTS:
+            with settings_of("task", names):
+                return make(**self.fields)
+        with settings_of("task", {"n": "clients"} | names):
+            return make(self.name, **self.fields)
