@@ -27,6 +27,14 @@ def test_curvature_is_the_largest_eigenvalue():
     assert found.mean_loss == pytest.approx(np.linalg.eigvalsh(np.mean(matrices, 0))[-1], rel=1e-3)
 
 
+def test_curvature_reports_its_progress():
+    shares = []
+    task = Quadratic.random(5, 3)
+    assert curvature(task, clients=3, on_progress=shares.append) == curvature(task, clients=3)
+    assert shares == sorted(shares)
+    assert (len(shares), shares[-1]) == (4 * 40, 1.0)  # 20 iterations of two points, of each client and of their mean
+
+
 def test_curvature_of_a_network_agrees_with_its_hessian():
     draw = torch.Generator().manual_seed(0)
     data = [(torch.randn(20, 3, generator=draw), torch.randint(2, (20,), generator=draw)) for _ in range(2)]

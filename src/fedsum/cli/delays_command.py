@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
 from .. import theory
@@ -211,8 +211,14 @@ def _curvature(task: str | None, n: int, smoothness: float | None, K: int) -> tu
         seed, batch_size = options.seed, options.batch_size
     else:
         made, seed, batch_size = _task_of_clients(task, n), 0, _BATCH_SIZE
-    with err.status("estimating the curvature of the loss"):
-        L_task = curvature(made, seed=seed, batch_size=batch_size)
+    with Progress(console=err, **PROGRESS_OPTIONS) as progress:
+        bar = progress.add_task("estimating the curvature of the loss", total=1.0)
+        L_task = curvature(
+            made,
+            seed=seed,
+            batch_size=batch_size,
+            on_progress=lambda share: progress.update(bar, completed=share),
+        )
     return K, L_task if smoothness is None else Curvature(real("L", smoothness, above=0), L_task.mean_loss)
 
 

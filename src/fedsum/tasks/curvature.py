@@ -34,7 +34,14 @@ class Curvature(NamedTuple):
     """of the mean of the clients' losses"""
 
 
-def curvature(task: BaseTask, *, seed: int = 0, batch_size: int = 128, clients: int = _CLIENTS) -> Curvature:
+def curvature(
+    task: BaseTask,
+    *,
+    seed: int = 0,
+    batch_size: int = 128,
+    clients: int = _CLIENTS,
+    on_progress: Callable[[float], None] | None = None,
+) -> Curvature:
     """Estimates a task's curvature, on one batch of each of a few clients.
 
     Args:
@@ -42,6 +49,7 @@ def curvature(task: BaseTask, *, seed: int = 0, batch_size: int = 128, clients: 
       seed: of the initial model, the clients and their batches.
       batch_size: samples per client.
       clients: the number of clients; all if the task has fewer.
+      on_progress: called with the share of the work that is done, often. Large models take minutes.
 
     >>> from fedsum.tasks import Quadratic
     >>> found = curvature(Quadratic([[1.0, 3.0], [4.0, 2.0]], [[0.0, 0.0], [1.0, 1.0]]))
@@ -54,8 +62,13 @@ def curvature(task: BaseTask, *, seed: int = 0, batch_size: int = 128, clients: 
     x = task.init(seed)
     chosen = rng(seed, Purpose.CURVATURE).permutation(task.n)[: integer("clients", clients, low=1)].tolist()
     batches = {client: task.batches(seed, 0, client, 1, batch_size)[0] for client in chosen}
+    computed, gradients = 0, 2 * _ITERATIONS * 2 * len(chosen)
 
     def mean_gradient(y: Tensor, of: Sequence[int]) -> Tensor:
+        nonlocal computed
+        computed += len(of)
+        if on_progress:
+            on_progress(computed / gradients)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)  # dropout must draw the same masks for both gradients
             return torch.stack([task.gradient(y, client, batches[client]) for client in of]).mean(0)
