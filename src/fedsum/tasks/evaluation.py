@@ -87,7 +87,7 @@ def _on(task: "Task", data_set: str) -> bool:
 
 
 def _own_metrics(task: "Task", data_set: str, scores: Scores, targets: Tensor) -> dict[str, float]:
-    """The task's own metrics on a data set. After divergence they are NaN: a user's function may refuse such outputs."""
+    """The task's own metrics on a data set. NaN after divergence, as a user's function may refuse such outputs."""
     outputs = scores.outputs
     if outputs is None:
         return {}
