@@ -374,3 +374,27 @@ def test_the_failure_of_a_run_in_a_sweep_says_which_labels_do_not_fit(tmp_path, 
     assert "model = '1 output': the targets have the labels 0 to 1; give it 2 outputs" in " ".join(
         (out + error).split()
     )
+
+
+def test_columns_in_another_order_are_refused():
+    frame = pd.DataFrame({"h": list("abab"), "u": [1.0, 2, 3, 4], "v": [0.0, 1, 0, 1], "y": [0, 1, 1, 0]})
+
+    def read(*columns):
+        return by_client(frame[["h", *columns, "y"]], client="h", target="y")
+
+    data = read("u", "v")
+    assert data.features == ("u", "v")
+    one = by_client(frame, client="h", target="y", features=["u"])
+    task(data, test_data=read("u", "v"), client_test_data=read("u", "v"))
+    task(data, test_data=(data.inputs, data.targets))
+    way_out = "as in client_data; give by_client the same features=[...] for both tables"
+    for options, message in (
+        ({"test_data": read("v", "u")}, f"test_data.features[0] = 'v': 'u', {way_out}"),
+        ({"client_test_data": read("v", "u")}, f"client_test_data.features[0] = 'v': 'u', {way_out}"),
+        ({"test_data": one}, f"test_data.features[1] = None: 'v', {way_out}"),
+    ):
+        with pytest.raises(InputError) as caught:
+            task(data, **options)
+        assert str(caught.value) == message
+    with pytest.raises(InputError, match=r"test_data.features\[1\] = 'v': no such column, as in client_data"):
+        Task(nn.Linear(1, 2), F.cross_entropy, one, data)
