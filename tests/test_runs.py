@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import tomllib
+import zlib
 from pathlib import Path
 from unittest import mock
 
@@ -184,6 +185,12 @@ def test_a_modules_weights_have_their_names(tmp_path):
     history = go(tmp_path, task=task, rounds=2)
     found = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in history.model().state_dict().items())
+    assert task.model(history.x + 1).load_state_dict(found)  # strict: the file has the parameters only
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    data = (tmp_path / "model.safetensors").read_bytes()
+    tensors = data[8 + int.from_bytes(data[:8], "little") :]
+    assert metadata == {"format": "pt", "crc32": f"{zlib.crc32(tensors):08x}"}
 
 
 class Shaped(Quadratic):
