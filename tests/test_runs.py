@@ -627,3 +627,12 @@ def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
     tensorfile.write(path, {"x": tensorfile.Entry.of(torch.zeros(3))}, {"format": "fedsum checkpoint 99"})
     with pytest.raises(InputError, match="its format is 'fedsum checkpoint 99'"):
         go(tmp_path)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"folder = '.*nope': no such folder"):
+        Run.read(tmp_path / "nope")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(InputError, match=r"no run in it: a run is a folder with a config.toml and a status.toml"):
+        Run.read(tmp_path)
+    assert Run.read_or_new(tmp_path).state == "new"

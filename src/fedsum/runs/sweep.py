@@ -195,16 +195,16 @@ def run_all(
                 if not error:
                     current[name] = future.result()
                 elif request.requested:
-                    current[name] = Run.read(by_name[name].folder)
+                    current[name] = Run.read_or_new(by_name[name].folder)
                 elif attempts[name] < _MAX_ATTEMPTS:
                     waiting.append(name)  # only the worker died: the run resumes from its checkpoint
                 else:
                     reason = f"its worker died {attempts[name]} times ({type(error).__name__}: {error})"
-                    current[name] = replace(Run.read(by_name[name].folder), state="failed", reason=reason)
+                    current[name] = replace(Run.read_or_new(by_name[name].folder), state="failed", reason=reason)
             if request.requested:
                 pool.ask_to_stop()
             if on_look:
-                on_look(current | {name: Run.read(by_name[name].folder) for name in running.values()})
+                on_look(current | {name: Run.read_or_new(by_name[name].folder) for name in running.values()})
     return current
 
 
@@ -220,7 +220,7 @@ def _read_one(planned: PlannedRun, extend: bool) -> Run:
     """Reads the folder of a run, without the reason of an earlier failure."""
     if (planned.folder / CONFIG).exists():
         _refuse_other_settings(planned, read_toml(planned.folder / CONFIG), extend)
-    run = Run.read(planned.folder)
+    run = Run.read_or_new(planned.folder)
     if extend and not _is_over(planned, run):
         refuse_without_checkpoint(planned.folder)
     return run if run.state in OVER else replace(run, reason="")
