@@ -47,7 +47,7 @@ class Run:
     def read(cls, folder: str | Path) -> "Run":
         """Reads the run in a folder; refuses a folder without one."""
         run = cls.read_or_new(folder)
-        if run.state == "new":
+        if run.state == "new" and not run.rows:
             accepted = f"no run in it: a run is a folder with a {CONFIG} and a {STATUS}"
             raise InputError("folder", str(folder), accepted if run.folder.is_dir() else "no such folder")
         return run
