@@ -191,7 +191,8 @@ def test_samples_and_names_of_client_data_are_checked():
     ):
         with pytest.raises(InputError, match=message):
             task(data)
-    assert task([(inputs, targets - 1)]).partition.labels is None  # -1 is a target, but no label to count
+    unlabelled = Task(nn.Linear(2, 2), nn.CrossEntropyLoss(ignore_index=-1), [(inputs, targets - 1)])
+    assert unlabelled.partition.labels is None  # -1 is a target, but no label to count
 
 
 def test_held_out_data_has_the_same_clients():
@@ -241,11 +242,11 @@ def test_a_table_in_the_wrong_place_is_refused_with_the_function_that_reads_it(m
     ("made", "note"),
     [
         (
-            lambda: Task(nn.Linear(3, 2), F.cross_entropy, PAIRS),
+            lambda: Task(nn.Embedding(3, 2), F.cross_entropy, PAIRS),
             "in the model or the loss: inputs of shape [12, 2], targets of shape [12], int64",
         ),
         (
-            lambda: Task(nn.Linear(2, 1), F.binary_cross_entropy_with_logits, PAIRS),
+            lambda: Task(nn.Linear(2, 3), F.binary_cross_entropy_with_logits, PAIRS),
             "in the model or the loss: inputs of shape [12, 2], targets of shape [12], int64",
         ),
         (
@@ -264,3 +265,136 @@ def test_an_error_in_the_users_own_function_comes_with_the_shapes(made, note):
     with pytest.raises((RuntimeError, ValueError, IndexError)) as caught:
         fedsum.simulate(made(), fedsum.FedAvg(), fedsum.Uniform(3, 1), rounds=1, local_steps=1, eta_l=0.1)
     assert caught.value.__notes__ == [note]
+
+
+def labelled(*labels):
+    return [(torch.ones(len(labels), 2), torch.tensor(labels))] * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "data", "message"),
+    [
+        (
+            nn.Linear(2, 1),
+            F.cross_entropy,
+            labelled(0, 1),
+            "model = '1 output': the targets have the labels 0 to 1; give it 2 outputs",
+        ),
+        (
+            nn.Linear(2, 2),
+            F.cross_entropy,
+            labelled(0, 1, 4),
+            "model = '2 outputs': the targets have the labels 0 to 4; give it 5 outputs",
+        ),
+        (
+            nn.Linear(2, 2),
+            nn.CrossEntropyLoss(),
+            labelled(1, 2, 1),
+            "targets = 'labels 1 to 2': the loss takes labels from 0; use targets - 1",
+        ),
+        (
+            nn.Linear(2, 2),
+            F.cross_entropy,
+            labelled(-1, 1),
+            "targets = 'labels -1 to 1': the loss takes labels from 0; number them from 0",
+        ),
+        (
+            nn.Linear(2, 2),
+            F.cross_entropy,
+            labelled(0.0, 1.0),
+            "targets = 'float32': this loss takes labels of dtype int64; use targets.long()",
+        ),
+        (
+            nn.Linear(3, 2),
+            F.cross_entropy,
+            PAIRS,
+            "model.in_features = 3: the layer gets inputs of shape [2]; use 2, or change the inputs",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 2)),
+            F.cross_entropy,
+            [(torch.ones(3, 2, 2), torch.tensor([0, 1, 0]))],
+            "model.0.in_features = 4: the layer gets inputs of shape [2, 2]; put nn.Flatten() before it",
+        ),
+        (
+            nn.Linear(2, 1),
+            nn.BCEWithLogitsLoss(),
+            labelled(0.0, 1.0),
+            "targets of shape = [6]: the outputs have the shape [6, 1]; in the loss, use outputs[:, 0] and targets",
+        ),
+        (
+            nn.Linear(2, 1),
+            F.binary_cross_entropy_with_logits,
+            PAIRS,
+            "targets of shape = [12]: the outputs have the shape [12, 1]; in the loss, use outputs[:, 0] and"
+            " targets.float()",
+        ),
+    ],
+)
+def test_a_model_a_loss_and_targets_that_do_not_fit_are_refused(model, loss, data, message):
+    with pytest.raises(InputError) as caught:  # and without a warning that a model with one output has no accuracy
+        Task(model, loss, data, data[0])
+    assert str(caught.value) == message
+
+
+def test_labels_that_only_the_test_data_have_are_refused():
+    with pytest.raises(InputError, match="model = '2 outputs': the targets have the labels 0 to 2; give it 3 outputs"):
+        task(PAIRS, test_data=(torch.ones(3, 2), torch.tensor([0, 1, 2])))
+
+
+def test_targets_that_the_loss_takes_are_not_refused():
+    ignored = labelled(-100, 1, 0)
+    assert task(ignored).evaluate(task(ignored).init(0))["train_loss"] > 0
+
+    def own(outputs, targets):
+        return F.cross_entropy(outputs, targets - 1)
+
+    Task(nn.Linear(2, 2), own, labelled(1, 2))
+    Task(nn.Linear(2, 2), lambda outputs, targets: outputs.topk(3, 0).values.mean(), PAIRS)  # fails on two samples
+
+    class Halves(Task):
+        def _prepared(self, inputs):
+            return super()._prepared(inputs)[..., :1]
+
+    Halves(nn.Linear(1, 2), F.cross_entropy, PAIRS)
+
+
+def test_the_failure_of_a_run_in_a_sweep_says_which_labels_do_not_fit(tmp_path, fedsum):
+    (tmp_path / "own.py").write_text(
+        "import torch\nfrom fedsum.tasks import Task\n"
+        "def make(outputs=1):\n"
+        "    data = [(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]))] * 3\n"
+        "    return Task(lambda: torch.nn.Linear(2, outputs), torch.nn.functional.cross_entropy, data, data[0])\n"
+    )
+    (tmp_path / "sweep.toml").write_text(
+        'rounds = 2\nlocal_steps = 1\neta_l = 0.1\nalgorithm = "FedAvg"\nschedule = {name = "uniform", size = 2}\n'
+        '[task]\nname = "own.py:make"\n[sweep]\n"task.outputs" = [2, 1]\n'
+    )
+    _, out, error = fedsum("run", "sweep.toml")
+    assert "model = '1 output': the targets have the labels 0 to 1; give it 2 outputs" in " ".join(
+        (out + error).split()
+    )
+
+
+def test_columns_in_another_order_are_refused():
+    frame = pd.DataFrame({"h": list("abab"), "u": [1.0, 2, 3, 4], "v": [0.0, 1, 0, 1], "y": [0, 1, 1, 0]})
+
+    def read(*columns):
+        return by_client(frame[["h", *columns, "y"]], client="h", target="y")
+
+    data = read("u", "v")
+    assert data.features == ("u", "v")
+    one = by_client(frame, client="h", target="y", features=["u"])
+    task(data, test_data=read("u", "v"), client_test_data=read("u", "v"))
+    task(data, test_data=(data.inputs, data.targets))
+    way_out = "as in client_data; give by_client the same features=[...] for both tables"
+    for options, message in (
+        ({"test_data": read("v", "u")}, f"test_data.features[0] = 'v': 'u', {way_out}"),
+        ({"client_test_data": read("v", "u")}, f"client_test_data.features[0] = 'v': 'u', {way_out}"),
+        ({"test_data": one}, f"test_data.features[1] = None: 'v', {way_out}"),
+    ):
+        with pytest.raises(InputError) as caught:
+            task(data, **options)
+        assert str(caught.value) == message
+    with pytest.raises(InputError, match=r"test_data.features\[1\] = 'v': no such column, as in client_data"):
+        Task(nn.Linear(1, 2), F.cross_entropy, one, data)

@@ -302,3 +302,37 @@ def test_a_best_rate_inside_the_sweep_has_no_note():
     for rate, notes in ((0.1, 1), (0.3, 0), (1.0, 1)):
         best = SimpleNamespace(algorithm="FedSUM", settings={"eta_l": rate, "batch_size": 8})
         assert len(at_the_edge(plans, best)) == notes
+
+
+def test_a_run_that_diverges_does_not_call_the_users_metrics():
+    draw = torch.Generator().manual_seed(1)
+    data = (torch.randn(40, 4, generator=draw), torch.arange(40) % 2)
+    metric = Metric(lambda outputs, targets: roc_auc_score(targets, outputs[:, 1]), "higher", on=("test", "train"))
+    with_metric, without = (
+        Task(nn.Linear(4, 2), F.cross_entropy, [data, data], data, metrics=metrics) for metrics in ({"auc": metric}, {})
+    )
+    options = {"rounds": 20, "local_steps": 5, "eta_l": 1e38}
+    with pytest.warns(UserWarning, match="FedAvg diverged"):
+        history = simulate(with_metric, FedAvg(), Uniform(2, 1), **options)
+    with pytest.warns(UserWarning, match="FedAvg diverged"):
+        assert simulate(without, FedAvg(), Uniform(2, 1), **options).diverged == history.diverged
+    last = history.metrics.iloc[-1]
+    assert np.isnan(last["test_auc"])
+    assert np.isnan(last["train_auc"])
+    assert 0 <= history.metrics["test_auc"].iloc[0] <= 1
+
+
+def test_a_metric_may_read_masked_classes():
+    mask = torch.tensor([0.0, 0.0, -torch.inf])
+    data = (torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))
+    metrics = {"lowest": Metric(lambda outputs, targets: outputs.min(), better="higher")}
+    task = Task(nn.Linear(3, 3), lambda o, t: F.cross_entropy(o + mask, t), [data], data, metrics=metrics)
+    assert np.isfinite(task.evaluate(task.init(0))["test_lowest"])
+
+
+def test_a_search_skips_a_rate_that_diverges(tmp_path, swept):
+    (tmp_path / "one.toml").write_text(SWEEP.partition("[sweep]")[0].replace("eta_l = 0.3", "eta_l = 6e37"))
+    code, _, error = swept("tune", "one.toml", "--by", "test_auc", "--span", "1", "--folder", "tuned")
+    assert code == 0, error
+    states = {run.folder.name: run.state for run in read_runs(tmp_path / "tuned")}
+    assert set(states.values()) == {"diverged", "finished"}, states

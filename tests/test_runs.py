@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import tomllib
+import zlib
 from pathlib import Path
 from unittest import mock
 
@@ -184,6 +185,12 @@ def test_a_modules_weights_have_their_names(tmp_path):
     history = go(tmp_path, task=task, rounds=2)
     found = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in history.model().state_dict().items())
+    assert task.model(history.x + 1).load_state_dict(found)  # strict: the file has the parameters only
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    data = (tmp_path / "model.safetensors").read_bytes()
+    tensors = data[8 + int.from_bytes(data[:8], "little") :]
+    assert metadata == {"format": "pt", "crc32": f"{zlib.crc32(tensors):08x}"}
 
 
 class Shaped(Quadratic):
@@ -620,3 +627,12 @@ def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
     tensorfile.write(path, {"x": tensorfile.Entry.of(torch.zeros(3))}, {"format": "fedsum checkpoint 99"})
     with pytest.raises(InputError, match="its format is 'fedsum checkpoint 99'"):
         go(tmp_path)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"folder = '.*nope': no such folder"):
+        Run.read(tmp_path / "nope")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(InputError, match=r"no run in it: a run is a folder with a config.toml and a status.toml"):
+        Run.read(tmp_path)
+    assert Run.read_or_new(tmp_path).state == "new"

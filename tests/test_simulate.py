@@ -140,6 +140,25 @@ def test_a_class_in_place_of_an_object_is_refused():
         simulate(task, FedSUM, Uniform(3, 1), rounds=1, local_steps=1, eta_l=0.1)
 
 
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_names_and_swapped_arguments_are_refused_with_the_way_out(folder, tmp_path):
+    task, options = Quadratic.random(3, 2), {"rounds": 1, "local_steps": 1, "eta_l": 0.1}
+    options["folder"] = folder and tmp_path / folder
+    for algorithm, schedule, message in (
+        ("FedSUM", Uniform(3, 1), "algorithm = 'FedSUM': an algorithm object, such as fedsum.FedSUM()"),
+        (FedSUM(), "Uniform", "schedule = 'Uniform': a schedule object, such as fedsum.Uniform(3, 1)"),
+        (
+            Uniform(3, 1),
+            FedSUM(),
+            "algorithm = Uniform(n=3, size=1): this is a schedule; the arguments are (task, algorithm, schedule)",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            simulate(task, algorithm, schedule, **options)
+        assert str(caught.value) == message
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_list_of_rates_is_refused_with_the_way_out():
     with pytest.raises(InputError, match=r"eta_l = \[0.1, 0.05\]: .*fedsum.PerRound\(values\)"):
         go(eta_l=[0.1, 0.05])

@@ -489,8 +489,17 @@ def test_one_line_for_odd_settings(words, message, fedsum, tmp_path):
 def test_devices_and_dtypes_are_said_by_name():
     for device, name in ((torch.device("cpu"), "cpu"), (1, "cuda:1"), ("auto", "auto")):
         assert Options(rounds=1, local_steps=1, eta_l=0.1, device=device).dump()["device"] == name
-    half = Options(rounds=1, local_steps=1, eta_l=0.1, dtype=torch.bfloat16)
-    assert Options.parse(half.dump()) == half
+    double = Options(rounds=1, local_steps=1, eta_l=0.1, dtype=torch.float64)
+    assert Options.parse(double.dump()) == double
+
+
+def test_a_dtype_with_fewer_bits_is_refused():
+    way_out = "float64'?; for a network with fewer bits, use precision='bf16'"
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(InputError, match=f"dtype = {dtype}: torch.float32 or torch.{way_out}"):
+            Options(rounds=1, local_steps=1, eta_l=0.1, dtype=dtype)
+    with pytest.raises(InputError, match=f"dtype = 'bfloat16': 'float32' or '{way_out}"):
+        Options.parse({"rounds": 1, "local_steps": 1, "eta_l": 0.1, "dtype": "bfloat16"})
 
 
 def test_a_field_that_was_added_later_has_its_default():

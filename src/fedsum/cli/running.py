@@ -105,7 +105,7 @@ def _run_one(planned: PlannedRun, execution: ExecutionOptions) -> Run:
         with suppress(Stopped):
             execute(spec, folder, extend=execution.extend)
         return Run.read(folder)
-    progress = RunProgress(spec.algorithm.label, spec.options.rounds, Run.read(folder))
+    progress = RunProgress(spec.algorithm.label, spec.options.rounds, Run.read_or_new(folder))
     try:
         with suppress(Stopped):  # the caller prints the status, which `execute` has written
             observers = [progress, *([TensorBoard(folder)] if execution.tensorboard else [])]

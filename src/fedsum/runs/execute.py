@@ -103,13 +103,13 @@ def execute_quietly(
     except KeyboardInterrupt:
         pass
     except InUse as error:
-        return replace(Run.read(folder), state="running", reason=f"in another process ({error.holder})")
+        return replace(Run.read_or_new(folder), state="running", reason=f"in another process ({error.holder})")
     except Exception as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         reason = reason if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {reason}"
         _record_failure(folder, reason)
-        return replace(Run.read(folder), state="failed", reason=reason)
-    run = Run.read(folder)
+        return replace(Run.read_or_new(folder), state="failed", reason=reason)
+    run = Run.read_or_new(folder)
     if run.state == "finished" and not keep_checkpoint:
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return run
@@ -127,7 +127,7 @@ def _record_failure(folder: Path, reason: str) -> None:
     """Writes the status of a run that failed before it claimed its folder."""
     try:
         with closing(RunFolder(folder)) as run_folder:
-            if Run.read(folder).state not in ("failed", "finished"):
+            if Run.read_or_new(folder).state not in ("failed", "finished"):
                 run_folder.set_status("failed", 0, reason)
     except (InputError, OSError):
         pass  # the sweep still reports the failure

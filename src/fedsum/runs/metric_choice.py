@@ -43,7 +43,7 @@ class _FirstEvaluation(Observer):
 
 def _first_evaluation(planned: PlannedRun) -> tuple[Mapping[str, float], Mapping[str, Better]]:
     """The metrics of the initial model, and the directions that the task states."""
-    run = Run.read(planned.folder)
+    run = Run.read_or_new(planned.folder)
     if run.rows:
         return run.rows[0], directions([run])
     spec, observer = planned.spec, _FirstEvaluation()

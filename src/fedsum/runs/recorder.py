@@ -40,7 +40,7 @@ def recorded(
     with closing(RunFolder(path)) as folder, stop_requests() as request:
         if extend:
             refuse_without_checkpoint(folder.path)  # before its config has more rounds
-        before = Run.read(folder.path)
+        before = Run.read_or_new(folder.path)
         if before.state == "finished" and before.config.get("rounds", math.inf) < spec.options.rounds:
             folder.refuse_another_run(config, extend=extend)
             # Before the config has the new rounds: a process that is killed must not leave a finished run with them.
@@ -61,7 +61,7 @@ def recorded(
 
 def refuse_without_checkpoint(folder: Path) -> None:
     """Refuses to go on with a finished run whose checkpoint was deleted."""
-    if Run.read(folder).state == "finished" and not (folder / CHECKPOINT).exists():
+    if Run.read_or_new(folder).state == "finished" and not (folder / CHECKPOINT).exists():
         accepted = (
             "this run is finished and has no checkpoint: read its metrics.csv, or delete the run to repeat it"
             " (a sweep keeps checkpoints with --keep)"
@@ -74,7 +74,7 @@ class Recorder(Observer):
 
     def __init__(self, folder: RunFolder, config: Table, request: StopRequest) -> None:
         self.folder, self._config, self._request = folder, config, request
-        found = Run.read(folder.path)  # the status stays if the run fails before its checkpoint is loaded
+        found = Run.read_or_new(folder.path)  # the status stays if the run fails before its checkpoint is loaded
         self._done, self._rounds, self._has_result = found.round, 0, found.state == "finished"
         self._saved_round, self._saved_at, self._pause = 0, time.monotonic(), 0.0
         self._status_at = 0.0
@@ -84,7 +84,7 @@ class Recorder(Observer):
     def restore(self, run: Training) -> None:
         """Loads the newest valid checkpoint, if there is one."""
         path, self._rounds = self.folder.path, run.options.rounds
-        self._has_result = Run.read(path).state == "finished"
+        self._has_result = Run.read_or_new(path).state == "finished"
         refuse_without_checkpoint(path)
         loaded = self._load(run)
         run.ranks.from_first(lambda: loaded)

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.checks import InputError
 from .layout import CLIENTS, CONFIG, LOCK, METRICS, STATUS, is_run
 
 if TYPE_CHECKING:
@@ -44,7 +45,16 @@ class Run:
 
     @classmethod
     def read(cls, folder: str | Path) -> "Run":
-        """Reads the run in a folder."""
+        """Reads the run in a folder; refuses a folder without one."""
+        run = cls.read_or_new(folder)
+        if run.state == "new" and not run.rows:
+            accepted = f"no run in it: a run is a folder with a {CONFIG} and a {STATUS}"
+            raise InputError("folder", str(folder), accepted if run.folder.is_dir() else "no such folder")
+        return run
+
+    @classmethod
+    def read_or_new(cls, folder: str | Path) -> "Run":
+        """Reads the run in a folder, which need not exist yet; the state of a run that has not begun is "new"."""
         folder = Path(folder)
         config, bad_config = _config(folder / CONFIG)
         rows, bad_metrics = _rows(folder / METRICS)

@@ -22,7 +22,6 @@ from . import tensorfile
 from .csv_truncation import truncate_after
 from .environment import LOGGED_CHANGES, environment, now
 from .layout import CLIENTS, CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
-from .tensorfile import Entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,9 +200,9 @@ class RunFolder:
         """Writes the tensors of a module under their names; of any other model the flat vector, under `x`."""
         tensors = model.state_dict() if isinstance(model, torch.nn.Module) else {"x": x}
         # A module may keep other objects in its state.
-        entries = {k: Entry.of(v.detach().cpu()) for k, v in tensors.items() if isinstance(v, Tensor)}
+        on_cpu = {name: value.detach().cpu() for name, value in tensors.items() if isinstance(value, Tensor)}
         with written_whole(self.path / MODEL) as part:
-            tensorfile.write(part, entries, {"format": "pt"})
+            tensorfile.write_model(part, on_cpu)
 
 
 def read_toml(path: Path) -> Table:

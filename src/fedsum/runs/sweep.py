@@ -192,7 +192,7 @@ def run_all(
             while waiting and len(running) < pool.width and not request.requested:
                 name = waiting.popleft()
                 run = by_name[name]
-                if _is_over(run, there := Run.read(run.folder)):  # another process has finished it
+                if _is_over(run, there := Run.read_or_new(run.folder)):  # another process has finished it
                     current[name] = there
                     continue
                 attempts[name] += 1
@@ -205,22 +205,22 @@ def run_all(
                 if not error:
                     current[name] = future.result()
                 elif request.requested:
-                    current[name] = Run.read(by_name[name].folder)
+                    current[name] = Run.read_or_new(by_name[name].folder)
                 elif attempts[name] < _MAX_ATTEMPTS:
                     waiting.append(name)  # only the worker died: the run resumes from its checkpoint
                 else:
                     reason = f"its worker died {attempts[name]} times ({type(error).__name__}: {error})"
-                    current[name] = replace(Run.read(by_name[name].folder), state="failed", reason=reason)
+                    current[name] = replace(Run.read_or_new(by_name[name].folder), state="failed", reason=reason)
             if request.requested:
                 pool.ask_to_stop()
             if on_look:
-                on_look(current | {name: Run.read(by_name[name].folder) for name in running.values()})
+                on_look(current | {name: Run.read_or_new(by_name[name].folder) for name in running.values()})
     return {name: _settled(by_name[name], run) for name, run in current.items()}
 
 
 def _settled(planned: PlannedRun, run: Run) -> Run:
     """A run that another process executes, or that failed because the other one finished it, as it is now."""
-    if run.state in ("running", "failed") and _is_over(planned, there := Run.read(planned.folder)):
+    if run.state in ("running", "failed") and _is_over(planned, there := Run.read_or_new(planned.folder)):
         return there
     return run
 
@@ -237,7 +237,7 @@ def _read_one(planned: PlannedRun, extend: bool) -> Run:
     """Reads the folder of a run, without the reason of an earlier failure."""
     if (planned.folder / CONFIG).exists():
         _refuse_other_settings(planned, read_toml(planned.folder / CONFIG), extend)
-    run = Run.read(planned.folder)
+    run = Run.read_or_new(planned.folder)
     if extend and not _is_over(planned, run):
         refuse_without_checkpoint(planned.folder)
     return run if run.state in OVER else replace(run, reason="")

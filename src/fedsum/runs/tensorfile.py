@@ -50,12 +50,38 @@ class Entry:
 
 
 def write(path: Path, entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> None:
-    """Writes all tensors, then a CRC-32 checksum of all bytes before it."""
-    # Larger elements first, to align memory-mapped tensors: the format allows no padding between them.
-    ordered = dict(sorted(entries.items(), key=lambda item: -item[1].dtype.itemsize))
+    """Writes all tensors, then a CRC-32 checksum of all bytes before it, as one more tensor."""
+    ordered = _aligned(entries)
+    prefix = _header(ordered | {_CHECKSUM: Entry(torch.uint8, (4,), [])}, metadata)
+    with path.open("wb") as file:
+        checksum = 0
+        for data in chain([prefix], _bytes(ordered.values())):
+            file.write(data)
+            checksum = zlib.crc32(data, checksum)
+        file.write(checksum.to_bytes(4, "little"))
+
+
+def write_model(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes a model for other programs: its tensors only, with the CRC-32 checksum of their bytes in the metadata."""
+    ordered = _aligned({name: Entry.of(tensor) for name, tensor in tensors.items()})
+    checksum = 0
+    for data in _bytes(ordered.values()):
+        checksum = zlib.crc32(data, checksum)
+    with path.open("wb") as file:
+        file.write(_header(ordered, {"format": "pt", _CHECKSUM: f"{checksum:08x}"}))
+        for data in _bytes(ordered.values()):
+            file.write(data)
+
+
+def _aligned(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Larger elements first, to align memory-mapped tensors: the format allows no padding between them."""
+    return dict(sorted(entries.items(), key=lambda item: -item[1].dtype.itemsize))
+
+
+def _header(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> memoryview:
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     offset = 0
-    for name, entry in (*ordered.items(), (_CHECKSUM, Entry(torch.uint8, (4,), []))):
+    for name, entry in entries.items():
         header[name] = {
             "dtype": _NAMES[entry.dtype],
             "shape": entry.shape,
@@ -64,13 +90,7 @@ def write(path: Path, entries: Mapping[str, Entry], metadata: Mapping[str, str])
         offset += entry.nbytes
     header_bytes = json.dumps(header).encode()
     header_bytes += b" " * (-len(header_bytes) % 8)
-    prefix = memoryview(len(header_bytes).to_bytes(8, "little") + header_bytes)
-    with path.open("wb") as file:
-        checksum = 0
-        for data in chain([prefix], _bytes(ordered.values())):
-            file.write(data)
-            checksum = zlib.crc32(data, checksum)
-        file.write(checksum.to_bytes(4, "little"))
+    return memoryview(len(header_bytes).to_bytes(8, "little") + header_bytes)
 
 
 def _bytes(entries: Iterable[Entry]) -> Iterator[memoryview]:

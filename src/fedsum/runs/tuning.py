@@ -120,7 +120,7 @@ def _rate(eta_l: Any) -> tuple[str, float]:
 
 def already_there(planned: PlannedRun) -> Run | None:
     """The run, if an earlier call has already taken it beyond this stage; None if the stage must be run."""
-    run = Run.read(planned.folder)
+    run = Run.read_or_new(planned.folder)
     further = run.config.get("rounds", 0) > planned.spec.options.rounds
     reached = run.last.get("round", 0) >= planned.spec.options.rounds
     return replace(run, state="finished") if further and reached else None

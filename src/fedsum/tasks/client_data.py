@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ class ClientData:
     partition: Partition
     names: tuple[str, ...] | None = None
     """the clients' names by id, for tables and errors; None: their ids"""
+    features: tuple[str, ...] | None = None
+    """the names of the inputs' columns, if they come from a table"""
 
     def name(self, client: int) -> str:
         """The client as it was given: its name in quotes, or its number."""
@@ -66,7 +69,7 @@ class ClientData:
                     "data of the same clients as in the other set; give it at least one row, or drop the client",
                 )
         parts = [self.partition.parts[own[name]] for name in names]
-        return ClientData(self.inputs, self.targets, Partition(parts, self.partition.labels), tuple(names))
+        return replace(self, partition=Partition(parts, self.partition.labels), names=tuple(names))
 
 
 def client_data(field: str, data: Any) -> ClientData:
@@ -90,6 +93,7 @@ def held_out(data: ClientData, given: Any) -> ClientData | None:
     if given is None:
         return None
     test = client_data("client_test_data", given)
+    refuse_other_features("client_test_data", test, data)
     if data.names is not None and test.names is not None:
         return test.in_order_of(data.names)
     if test.partition.n != data.partition.n:
@@ -151,6 +155,7 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
         torch.tensor(targets.astype(np.float32) if labels is None else labels),
         by_column(clients.astype(str), None if labels is None or labels.min() < 0 else labels),
         tuple(map(str, np.unique(clients.astype(str)))),
+        tuple(map(str, inputs)),
     )
 
 
@@ -181,6 +186,17 @@ def leaf(folder: str | Path) -> ClientData:
                 torch.from_numpy(y.astype(np.int64 if labels else np.float32)),
             )
     return client_data(str(folder), users)
+
+
+def refuse_other_features(field: str, given: Any, data: ClientData) -> None:
+    """Refuses columns of a table that are not those of the training data, in the same order."""
+    if not isinstance(given, ClientData) or given.features is None or data.features is None:
+        return
+    for place, (name, expected) in enumerate(zip_longest(given.features, data.features)):
+        if name != expected:
+            accepted = "no such column" if expected is None else f"{expected!r}"
+            accepted += ", as in client_data; give by_client the same features=[...] for both tables"
+            raise InputError(f"{field}.features[{place}]", name, accepted)
 
 
 def checked_test_data(test_data: tuple[Tensor, Tensor] | ClientData | None) -> tuple[Tensor, Tensor] | None:

@@ -1,5 +1,6 @@
 """The evaluation of a Task: a row of metrics, and each client's loss and accuracy."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,10 +87,16 @@ def _on(task: "Task", data_set: str) -> bool:
 
 
 def _own_metrics(task: "Task", data_set: str, scores: Scores, targets: Tensor) -> dict[str, float]:
+    """The task's own metrics on a data set. NaN after divergence, as a user's function may refuse such outputs."""
+    outputs = scores.outputs
+    if outputs is None:
+        return {}
+    # Minus infinity is no divergence if the loss is finite: a model may mask classes with it.
+    diverged = not math.isfinite(scores.loss) or bool(outputs.isnan().any())
     return {
-        f"{data_set}_{name}": metric.value(name, scores.outputs, targets.cpu())
+        f"{data_set}_{name}": math.nan if diverged else metric.value(name, outputs, targets.cpu())
         for name, metric in task.metrics.items()
-        if data_set in metric.on and scores.outputs is not None
+        if data_set in metric.on
     }
 
 

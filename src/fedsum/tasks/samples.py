@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..base.checks import InputError
 from ..base.keyed import Purpose, rng
-from .client_data import ClientData, checked_test_data, held_out
+from .client_data import ClientData, checked_test_data, held_out, refuse_other_features
 from .client_data import client_data as as_client_data
 from .evaluation import label_shares
 from .memory_layout import channels_last
@@ -37,6 +37,7 @@ class Samples:
         augment: Augment | None,
     ) -> None:
         data = as_client_data("client_data", client_data)
+        refuse_other_features("test_data", test_data, data)
         test_data = checked_test_data(test_data)
         self.client_names, self.client_test = data.names, held_out(data, client_test_data)
         if test_data is None and self.client_test is not None:

@@ -1,9 +1,8 @@
 """Loss, accuracy and outputs of a data set, from the model's outputs chunk by chunk."""
 
-import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -205,18 +204,11 @@ def binary_threshold(loss: Loss, outputs: Tensor, targets: Tensor) -> float | No
     return None
 
 
-def output_threshold(
-    module: nn.Module, small_batch: Callable[[], Tensor], targets: Tensor, loss: Loss, tested: bool
-) -> float | None:
+def output_threshold(outputs: Any, targets: Tensor, loss: Loss, tested: bool) -> float | None:
     """The output above which a model with one output predicts label 1; warns if the loss does not tell.
 
-    `small_batch` makes the inputs of the first two samples. `tested`: whether there is a test set.
+    `outputs` are of the first two samples. `tested`: whether there is a test set.
     """
-    try:
-        with torch.no_grad():
-            outputs = copy.deepcopy(module)(small_batch())
-    except Exception:  # a module that fails here fails in training, where the error is reported
-        return None
     if not has_one_output(outputs, len(targets[:2])):
         return None
     labels = class_labels(targets)

@@ -17,6 +17,7 @@ from .client_data import ClientData, OwnData
 from .evaluation import ClientScores, evaluate, score_clients
 from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
+from .misfits import refuse_misfit, trial_outputs
 from .modules import draws, evaluation_copy, may_draw, under_seed, within
 from .network import ClientLoss, Loss, Network, Outputs, Prepare
 from .normalization import refuse_batch_statistics
@@ -103,9 +104,13 @@ class Task(Samples):
         self.has_dropout = own_steps or may_draw(trial) or draws(partial(self._try, copy.deepcopy(trial)))
         with torch.random.fork_rng(devices=[]):
             self._use_channels_last = supports_channels_last(copy.deepcopy(trial), self._first_inputs)
+            as_is = not (own_steps or self._overrides(_EVALUATION_STEPS))
+            outputs = trial_outputs(copy.deepcopy(trial).eval(), self._first_inputs, check_sizes=as_is)
             refuse_batch_statistics(trial, self._first_inputs)
-            tested = self.test_data is not None
-            self.threshold = output_threshold(trial.eval(), self._first_inputs, self.targets, loss, tested)
+            test_targets = None if self.test_data is None else self.test_data[1]
+            if as_is:
+                refuse_misfit(loss, outputs, self.targets, test_targets)
+            self.threshold = output_threshold(outputs, self.targets, loss, test_targets is not None)
 
     @property
     def better(self) -> dict[str, Better]:

@@ -20,8 +20,8 @@ from ..participation import Devices, check_devices
 from .rates import PerRound, Rate, check_rate, dump_rate, parse_rate
 from .stopping import StopWhen, check_stop, parse_stop
 
-_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_LESS_PRECISE = "; for a network with fewer bits, use precision='bf16'"
 Check = Callable[[str, Any], Any]
 """from the option's name and value to the stored value; raises an InputError"""
 
@@ -77,14 +77,14 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _dtype(name: str, value: Any) -> torch.dtype:
-    if not isinstance(value, torch.dtype) or value not in _FLOATS:
-        raise InputError(name, value, "torch.float32 or torch.float64")
+    if not isinstance(value, torch.dtype) or value not in DTYPES.values():
+        raise InputError(name, value, f"torch.float32 or torch.float64{_LESS_PRECISE}")
     return value
 
 
 def _parse_dtype(name: Any) -> torch.dtype:
     if not isinstance(name, str) or name not in DTYPES:
-        raise InputError("dtype", name, nearest(str(name), DTYPES))
+        raise InputError("dtype", name, f"'float32' or 'float64'{_LESS_PRECISE}")
     return DTYPES[name]
 
 

@@ -68,6 +68,12 @@ def refuse_mismatch(task: BaseTask, algorithm: Algorithm, schedule: Schedule, op
     for part, given in (("task", task), ("algorithm", algorithm), ("schedule", schedule)):
         if isinstance(given, type):
             raise InputError(part, given.__name__, f"an object, not a class, such as {given.__name__}(...)")
+    if isinstance(schedule, Algorithm) and hasattr(algorithm, "active"):
+        raise InputError("algorithm", algorithm, "this is a schedule; the arguments are (task, algorithm, schedule)")
+    if not isinstance(algorithm, Algorithm):
+        raise InputError("algorithm", algorithm, "an algorithm object, such as fedsum.FedSUM()")
+    if not hasattr(schedule, "active"):
+        raise InputError("schedule", schedule, f"a schedule object, such as fedsum.Uniform({task.n}, 1)")
     rounds = options.rounds
     names, task_names = _names_of(schedule), getattr(task, "client_names", None)
     same_order = "; give both the same order with clients=task.client_names" if names and task_names else ""
