@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from .round_clock import RoundClock, schedule_of_run
 from .served import served_metrics, served_table
 from .state import RunState
 from .stopping import exploded
+from .training_clock import TrainingClock
 
 
 def train(
@@ -189,7 +190,7 @@ class _Loop:
                     raise InputError("train_loss", initial["train_loss"], accepted)
             stopped = self._stop_reason()  # a resumed run may have stopped early
             upcoming = self._active(state.done) if state.done < options.rounds else None
-            clock = _Clock(state, self.device)
+            clock = TrainingClock(state, self.device)
             while upcoming is not None and diverged is None and not stopped:
                 active, now = upcoming, options.record(state.done, task.n, self.K)
                 upcoming = self._active(now.t + 1) if now.t + 1 < options.rounds else None
@@ -322,24 +323,6 @@ class _Loop:
         """For an evaluation that draws random numbers, as a user's preparation or loss may."""
         run = self.training
         return keyed_noise(run.task, run.options.seed, self.state.done, 0, self.device, Purpose.EVALUATION)
-
-
-class _Clock:
-    """Training time, without the time that evaluations, observers and checkpoints take."""
-
-    def __init__(self, state: RunState, device: torch.device) -> None:
-        self._state, self._device = state, device
-        self._since = time.perf_counter()
-
-    @contextmanager
-    def halted(self, exactly: bool) -> Iterator[None]:
-        if exactly and self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # otherwise the evaluation's time would include pending rounds
-        self._state.training_seconds += time.perf_counter() - self._since
-        try:
-            yield
-        finally:
-            self._since = time.perf_counter()
 
 
 def _remedy(algorithm: Algorithm, task: BaseTask, schedule: Schedule, eta_g: float, K: int, history: History) -> str:
