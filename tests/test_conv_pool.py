@@ -357,7 +357,6 @@ def smooth(outputs, targets):
     "options",
     [
         {"label": -100},
-        {"label": 10},
         {"loss": smooth},
         {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
         {"kind": Thrice},
@@ -591,8 +590,6 @@ UNKNOWN = {
     "reflected": lambda: nn.Sequential(*block(1, 4, padding_mode="reflect"), *head(64)),
     "groups": lambda: nn.Sequential(*block(1, 4), *block(4, 4, groups=2), *head(16)),
     "an odd image later on": lambda: nn.Sequential(*block(1, 4), *block(4, 4), *block(4, 4), *block(4, 4), *head(4)),
-    "other channels": lambda: nn.Sequential(*block(3, 4), *head(64)),
-    "other channels between": lambda: nn.Sequential(*block(1, 4), *block(6, 4), *head(16)),
     "a hook": lambda: hooked(lambda layer: layer.register_forward_hook(lambda layer, inputs, output: 3 * output)),
     "a forward of its own": lambda: hooked(lambda layer: setattr(layer, "forward", torch.tanh)),
     "indices": lambda: nn.Sequential(*block(1, 4)[:2], nn.MaxPool2d(2, return_indices=True), *head(64)),
