@@ -332,11 +332,15 @@ def _remedy(algorithm: Algorithm, task: BaseTask, schedule: Schedule, eta_g: flo
     """
     if hasattr(schedule, "dispatch"):
         return "try a smaller eta_l; theory does not cover asynchronous training"
-    L, over_L = (task.L, "") if isinstance(task, Quadratic) else (1.0, "/L (L: smoothness of the loss)")
+    if isinstance(task, Quadratic):
+        L, over_L, way_out = task.L, "", ""
+    else:
+        L, over_L = 1.0, "/L (L: smoothness of the loss)"
+        way_out = ", and scale the inputs; `fedsum delays` with --task advises a rate"
     label = algorithm.label if algorithm.label in theory.FAMILY else "FedSUM"
     tau_max = history.delays.max
     largest = theory.largest_eta_l(eta_g, algorithm=label, L=L, K=K, tau_max=tau_max)
     return (
-        f"try a smaller eta_l; for the delays so far, tau_max = {tau_max}, theory guarantees that {label} converges"
-        f" up to eta_l = {largest:.3g}{over_L} at eta_g = {eta_g:g}"
+        f"try a smaller eta_l{way_out}. For the delays so far, tau_max = {tau_max}, theory guarantees that {label}"
+        f" converges up to eta_l = {largest:.3g}{over_L} at eta_g = {eta_g:g}"
     )
