@@ -210,6 +210,7 @@ def test_bad_input_is_one_line_and_exit_code_2(fedsum, tmp_path, line, message):
     assert message in err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+    assert err.count("id you mean") < 2
     assert out == ""
     assert sorted(tmp_path.iterdir()) == before  # nothing half-written
 

@@ -85,8 +85,8 @@ def test_a_table_with_a_column_of_clients():
     history = fedsum.simulate(task(data), fedsum.FedSUM(), fedsum.Uniform(2, 1), rounds=2, local_steps=1, eta_l=0.1)
     assert history.task.client_names == ("a", "b")
     for change, message in (
-        ({"dose": [0.5, np.nan, 2.5, 3.5]}, "column 'dose', row = 1: a number, it is empty; client 'a'"),
-        ({"hospital": ["b", None, "b", "a"]}, "column 'hospital', row = 1: a client, it is empty"),
+        ({"dose": [0.5, np.nan, 2.5, 3.5]}, "column 'dose', row = 1: no value, for client 'a'; fill it or"),
+        ({"hospital": ["b", None, "b", "a"]}, "column 'hospital', row = 1: no client; drop the row"),
         ({"age": ["young"] * 4}, "column 'age' = .*: a column of numbers; encode categories first, as pandas.get_dum"),
         ({"y": ["yes", "no", "yes", "yes"]}, "target 'y' = .*: a column of numbers or booleans; number the classes"),
     ):

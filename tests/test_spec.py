@@ -18,7 +18,7 @@ import fedsum
 from fedsum import InputError, Run, RunSpec, Trace
 from fedsum.algorithms import ALGORITHMS
 from fedsum.cli.settings_command import setting_rows
-from fedsum.spec import SETTINGS, ScheduleSpec, first_difference, toml_text
+from fedsum.spec import SETTINGS, ScheduleSpec, first_difference, imported, toml_text
 from fedsum.spec.task_fingerprint import add_to_digest
 from fedsum.tasks import data
 from fedsum.training import OPTIONS, Options
@@ -513,3 +513,11 @@ def test_a_field_that_was_added_later_has_its_default():
     assert first_difference(older, other) == ("algorithm.displacements", False, True)
     unknown = {**dumped, "algorithm": {"name": "mine:MIFA"}}
     assert first_difference(unknown, {**dumped, "algorithm": {"name": "mine:MIFA", "decay": 1}})[0] == "algorithm.decay"
+
+
+def test_a_name_that_a_file_lacks_is_answered_with_the_nearest(tmp_path):
+    file = tmp_path / "own_patients.py"
+    file.write_text("from pathlib import Path\ndef patients(n): ...\n_hidden = print\nrows = 3\n")
+    accepted = f"not in {file}; did you mean 'patients'? known: Path, patients"
+    with pytest.raises(InputError, match=re.escape(accepted)):
+        imported("task", f"{file}:patientz")

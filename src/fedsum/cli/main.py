@@ -35,15 +35,20 @@ from .trace_convert_command import trace_convert
 from .tune_command import tune
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+    no_args_is_help=True,
+    suggest_commands=False,  # click suggests the nearest command already
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (run, resume, show, compare, grid, tune, settings, reproduce, demo, delays, report, pack, fill):
     app.command()(command)
 app.command("list")(list_algorithms)
-trace = typer.Typer(no_args_is_help=True, help="Recorded availability of clients.")
+trace = typer.Typer(no_args_is_help=True, suggest_commands=False, help="Recorded availability of clients.")
 trace.command("convert")(trace_convert)
 app.add_typer(trace, name="trace")
-flower = typer.Typer(no_args_is_help=True, help="Deploy on Flower: an app, keys, and operators' tools.")
+flower = typer.Typer(
+    no_args_is_help=True, suggest_commands=False, help="Deploy on Flower: an app, keys, and operators' tools."
+)
 flower.command("init")(flower_init)
 flower.command("certs")(flower_certs)
 flower.command("settings")(flower_settings)

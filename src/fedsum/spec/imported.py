@@ -44,9 +44,12 @@ def imported(kind: str, name: str) -> Callable[..., Any]:
     where, _, attribute = name.partition(":")
     try:
         module = _from_file(Path(where).resolve()) if where.endswith(".py") else importlib.import_module(where)
-        target = getattr(module, attribute)
     except (ImportError, OSError, AttributeError, ValueError, SyntaxError) as error:
         raise InputError(kind, name, f"file.py:name or module:name that can be imported ({error})") from error
+    if not hasattr(module, attribute):
+        names = [own for own, value in vars(module).items() if callable(value) and not own.startswith("_")]
+        raise InputError(kind, name, f"not in {where}; {nearest(attribute, names)}")
+    target = getattr(module, attribute)
     if not callable(target):
         raise InputError(kind, name, f"a class or a function, not {type(target).__name__}")
     return target  # type: ignore[no-any-return]

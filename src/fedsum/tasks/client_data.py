@@ -132,7 +132,7 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
         raise InputError("frame of shape", frame.shape, "at least one row, and one column besides client and target")
     clients = frame[client]
     if clients.isna().any():
-        raise InputError(f"column {client!r}, row", int(np.flatnonzero(clients.isna())[0]), "a client, it is empty")
+        raise InputError(f"column {client!r}, row", int(np.flatnonzero(clients.isna())[0]), "no client; drop the row")
     for name in (*inputs, target):
         values = frame[name]
         # pandas' own types are checked by it: a column of text or dates is no number.
@@ -146,7 +146,7 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
             raise InputError(f"{'target' if name == target else 'column'} {name!r}", str(values.dtype), accepted)
         if values.isna().any():
             row = int(np.flatnonzero(values.isna())[0])
-            accepted = f"a number, it is empty; client {clients.iloc[row]!r}: fill or drop the row"
+            accepted = f"no value, for client {clients.iloc[row]!r}; fill it or drop the row (rows count from 0)"
             raise InputError(f"column {name!r}, row", row, accepted)
     targets = frame[target].to_numpy()
     labels = targets.astype(np.int64) if targets.dtype.kind in "biu" else None
