@@ -303,7 +303,7 @@ def cnn(make, clients=nets.N, **options):
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
         if isinstance(layer, nn.Conv2d):
-            for values in (layer.weight, layer.bias):
+            for values in layer.parameters(recurse=False):
                 values.data = torch.randint(-4, 5, values.shape, generator=draw) / 4
     shape = (network[0].in_channels, *((28, 28) if network[0].in_channels == 1 else (32, 32)))
     images = torch.randint(-1, 2, (70 * clients, *shape), generator=draw).float()
