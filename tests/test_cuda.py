@@ -204,7 +204,7 @@ def test_auto_trains(make, precision, stacked_up_to, monkeypatch):
     options = {
         "schedule": Uniform(deep_nets.N, 2),
         "rounds": 10,
-        "eta_l": 0.02,
+        "eta_l": 0.002 if make is deep_nets.resnet else 0.02,  # at 0.02 a ResNet's loss oscillates, on any engine
         "eval_every": 10,
         "precision": precision,
     }

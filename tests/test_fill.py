@@ -13,7 +13,7 @@ from fedsum import InputError, pack
 from fedsum.figures import COLOURS
 from fedsum.report import fill
 
-ROUNDS = 100
+ROUNDS, BYTES_PER_ROUND = 100, 4e8
 
 
 def curve(end, start=0.1, loss=None):
@@ -21,7 +21,7 @@ def curve(end, start=0.1, loss=None):
     rounds = np.arange(0, ROUNDS + 1, 5)
     accuracy = np.minimum(end, start + (end - start) * rounds / 75)
     table = {"round": rounds, "train_loss": 1 - accuracy if loss is None else loss, "test_accuracy": accuracy}
-    return pd.DataFrame(table | {"communication": 40 * rounds})
+    return pd.DataFrame(table | {"communication": 40 * rounds, "bytes": BYTES_PER_ROUND * rounds})
 
 
 ENDS = {
@@ -159,6 +159,18 @@ def test_rounds_to_a_target(runs, tmp_path):
     assert "reaches 90.5% on digits" in text
     table, _ = filled(tmp_path, settings.replace("0.905", "0.99"))
     assert {cell for row in table[2:] for cell in row[1:]} == {"never"}
+
+
+def test_bytes_to_a_target(runs, tmp_path):
+    settings = 'kind = "rounds_to"\ncolumns = ["schedule"]\ntargets = {digits = 0.905}'
+    in_rounds, _ = filled(tmp_path, settings)
+    in_bytes, text = filled(tmp_path, settings + '\nx = "bytes"')
+    assert "Gigabytes sent, and in brackets rounds, until the test accuracy reaches 90.5% on digits" in text
+    for row, expected in zip(in_bytes[2:], in_rounds[2:], strict=True):
+        for cell, rounds in zip(row[1:], (cell.partition(" ")[0] for cell in expected[1:]), strict=True):
+            gigabytes, mean_rounds = re.match(r"([\d.]+) \((\d+)\)", cell).groups()
+            assert mean_rounds == rounds
+            assert float(gigabytes) == pytest.approx(int(rounds) * BYTES_PER_ROUND / 1e9, rel=0.02)
 
 
 def test_values_at_rounds(runs, tmp_path):

@@ -31,6 +31,8 @@ from .markdown_grid import (
 from .table import column
 
 SPREADS = ("none", "std", "range")
+_AMOUNTS = {"time": ("Simulated seconds", 1.0), "bytes": ("Gigabytes sent", 1e9)}
+"""what a target may cost beside rounds: in words, and how many of the metric's units are one of the table's"""
 _OF_PANEL = ("task", "schedule", "setting")
 """facets in which the panels of `wins` differ"""
 
@@ -166,9 +168,18 @@ def rounds_to(
     targets: Mapping[str, float],
     x: str = "round",
 ) -> list[str]:
-    """Rounds and thousands of vectors, or with x = "time" simulated seconds and rounds, until a target is reached."""
-    if x not in ("round", "time"):
-        raise InputError("x", x, nearest(x, ("round", "time")))
+    """Rounds and thousands of vectors, or with another x its amount and the rounds, until a target is reached.
+
+    Args:
+      curves: runs by curve.
+      rows: facets of the rows.
+      columns: facets of the columns.
+      metric: the metric that has targets.
+      targets: its target by task.
+      x: "round", "time" (simulated seconds) or "bytes".
+    """
+    if x not in ("round", *_AMOUNTS):
+        raise InputError("x", x, nearest(x, ("round", *_AMOUNTS)))
     if not targets:
         raise InputError("targets", dict(targets), "a table with a number per task")
     grid = Grid({curve: group for curve, group in curves.items() if curve.task in targets}, rows, columns)
@@ -185,21 +196,21 @@ def rounds_to(
             rounds = measured.index[measured <= target if less else measured >= target]
             if len(rounds):
                 row = next(row for row in run.rows if row["round"] == rounds[0])
-                costs = (row["round"], row["communication"] / 1000)
-                if x == "time" and "time" not in row:
+                if x not in row:
                     raise InputError("x", x, f"{run.folder} has no simulated time; it ran without devices")
-                reached.append((row["time"], row["round"]) if x == "time" else costs)
+                costs = (row["round"], row["communication"] / 1000)
+                reached.append((row[x] / _AMOUNTS[x][1], row["round"]) if x in _AMOUNTS else costs)
         if not reached:
             return "never"
         first, second = np.mean(reached, axis=0)
         never = len(group) - len(reached)
-        shown = f"{first:.4g} ({second:.0f})" if x == "time" else f"{first:.0f} ({second:.1f})"
+        shown = f"{first:.4g} ({second:.0f})" if x in _AMOUNTS else f"{first:.0f} ({second:.1f})"
         return shown + (f", never in {never} of {len(group)}" if never else "")
 
     said = ", ".join(
         f"{number_text(value, metric)}{'%' if is_percent(metric) else ''} on {task}" for task, value in targets.items()
     )
-    costs = ("Simulated seconds", "rounds") if x == "time" else ("Rounds", "thousands of vectors sent")
+    costs = (_AMOUNTS[x][0], "rounds") if x in _AMOUNTS else ("Rounds", "thousands of vectors sent")
     reaches = f"the {in_words(metric)} reaches {said}"
     caption = f"{costs[0]}, and in brackets {costs[1]}, until {reaches}. Mean over seeds."
     return [caption, "", *grid.lines(cell)]
