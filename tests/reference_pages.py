@@ -117,20 +117,39 @@ def settings_page():
     yield (
         "A run is described by settings: in a TOML file, with `--set` on the command line, or as arguments of "
         "`fedsum.simulate`. [Runs and sweeps](../runs.md) shows files. `task`, `algorithm` and `schedule` are a name, "
-        "or a table with a name and the fields below.\n\n"
+        "or a table with a name and the fields below. [Symbols](../start/glossary.md) defines N, S, K, T, x and "
+        "the others. If the default is empty, the setting is off or its description says what happens.\n\n"
     )
     yield "## Run\n\n" + table(
         ["setting", "symbol", "default", "what it is"],
         [(f"`{row['name']}`", row["symbol"], row["default"], row["doc"]) for row in setting_rows()],
     )
-    yield "## Task\n\n"
+    yield (
+        "More about [learning rates in files](../runs.md#settings-in-files), "
+        "[early stopping](../runs.md#early-stopping), "
+        "[`devices`, `deadline` and `enough`](../time.md), "
+        "[`per_client`](../tasks.md#every-clients-loss-and-accuracy), [`precision` and `engine`](../engines.md) and "
+        "[checkpoints](../runs.md#checkpoints).\n\n"
+    )
+    yield "## Task\n\nExamples are in [Tasks](../tasks.md), which also explains the partitions.\n\n"
     for title, make in (("quadratic", Quadratic.random), ("image sets", vision), ("text sets", text)):
         yield f"### {title[0].upper()}{title[1:]}\n\n" + table(["field", "default", "what it is"], parameters(make))
-    yield "## Algorithm\n\nAlgorithms that are not in this table have no fields.\n\n"
-    yield table(["algorithm", "field", "default", "what it is"], of_classes(ALGORITHMS))
-    yield "## Schedule\n\n`n` is the number of clients of the task and need not be given in a file.\n\n"
+    yield (
+        "## Algorithm\n\nAlgorithms that are not in this table have no fields. The page of each algorithm defines its "
+        "symbols. An optimiser or a compressor is a table with a name and fields: see "
+        "[server optimisers](../algorithms.md#server-optimisers) and "
+        "[compressed uplinks](../algorithms.md#compressed-uplinks).\n\n"
+    )
+    rows = of_classes(ALGORITHMS)
+    rows = ((f"[{name}](../algorithms/{name.strip('`')}.md) {field}", *cells) for name, field, *cells in rows)
+    yield table(["algorithm and field", "default", "what it is"], rows)
+    yield (
+        "## Schedule\n\n[Every participation pattern](../patterns.md) has pictures of the schedules. `n`, the number "
+        "of clients, need not be given in a file: it is the task's.\n\n"
+    )
     others = {"Sampled": Sampled, "Trace": Trace.read, "Availability": Availability.read, "Explicit": Explicit}
-    yield table(["schedule", "field", "default", "what it is"], of_classes({**SCHEDULES, **others}))
+    rows = ((f"{name} {field}", *cells) for name, field, *cells in of_classes({**SCHEDULES, **others}))
+    yield table(["schedule and field", "default", "what it is"], rows)
     yield "## Deployment\n\nAll settings of a [Flower app](../deploy/README.md).\n\n"
     yield table(
         ["setting", "default", "what it is"],
@@ -156,7 +175,15 @@ def parameters(function):
         if is_dataclass(function) and name not in public:
             continue
         default = "required" if parameter.default is parameter.empty else parameter.default
-        yield f"`{name}`", "" if default is None else default, meanings.get(name, "")
+        yield f"`{name}`", "" if default is None else short(default), meanings.get(name, "")
+
+
+def short(default):
+    """A default. Options of an object that are off are left out, so that the column of the table is not too wide."""
+    if not is_dataclass(default):
+        return default
+    given = [field.name for field in fields(default) if getattr(default, field.name) is not False]
+    return f"`{type(default).__name__}({', '.join(f'{name}={getattr(default, name)!r}' for name in given)})`"
 
 
 def documented(value):

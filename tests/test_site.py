@@ -70,6 +70,21 @@ def test_no_link_is_dead(site):
     assert list(dead_links(pages)) == []
 
 
+def test_marks_in_code_do_not_change_its_text(site):
+    folder, _ = site
+    page = (folder / "trace-to-rates.html").read_text()
+    assert '<span class="option">--fit</span>' in page
+    assert "fedsum delays sightings.csv --round-length 3600 --fit" in re.sub(r"<[^>]*>", "", page)
+    assert not [
+        path for path in folder.rglob("*.html") if re.search(r"option[\"']?>-|wbr>", unmarked(path.read_text()))
+    ]
+
+
+def unmarked(html):
+    """A page without the marks."""
+    return re.sub(r'<span class="option">(-[\w-]+)</span>|<wbr>', r"\1", html)
+
+
 def test_no_page_loads_from_another_host(site):
     folder, pages = site
     for path, page in pages.items():

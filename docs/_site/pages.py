@@ -30,6 +30,9 @@ MORE_PAGES = {
 """pages outside docs/, and their places in the site"""
 TEMPLATE_NAMES = {"APP_NAME": "my-app", "APP_MODULE": "my_app"}
 """what `fedsum flower init my-app` puts in place of the names in its template"""
+CODE = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]*)(?=</code>)", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+NAME_PART = re.compile(r"(?<=\w)([_.=/(])(?=\w)")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
@@ -53,6 +56,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return outside_fences(
         markdown, lambda link: relpath(site_path(folder, link[1]), Path(page.file.src_uri).parent.as_posix())
     )
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks options in code, such as --json, and where names may break on a phone; site.css uses both marks."""
+
+    def marked(found: re.Match[str]) -> str:
+        return found[1] or OPTION.sub(r'<span class="option">\g<0></span>', NAME_PART.sub(r"\1<wbr>", found[2]))
+
+    return CODE.sub(marked, html)
 
 
 def outside_fences(markdown: str, replace: Callable[[re.Match[str]], str]) -> str:

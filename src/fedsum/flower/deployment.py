@@ -64,7 +64,7 @@ class Deployment:
     )
     text_limit: int = _setting(TEXT_LIMIT, "characters of client text in one line of the log; the rest is cut")
     client_keys: str = _setting(
-        "", "path of the `clients.toml` that `fedsum flower certs` writes; empty: client ids are not verified"
+        "", "path of the `clients.toml` that `fedsum flower certs` writes; if empty, client ids are not verified"
     )
 
     def __post_init__(self) -> None:
@@ -136,7 +136,11 @@ def setting_rows() -> list[dict[str, str]]:
     options = [option for option in OPTIONS if option.name in USED_OPTIONS]
     own_settings = [setting for setting in fields(Deployment) if setting.metadata]
     rows = [
-        {"name": "clients", "default": "required", "doc": "N, the number of all clients, online or not; never changes"},
+        {
+            "name": "clients",
+            "default": "required",
+            "doc": "N, the number of all clients, online or not; cannot be changed later",
+        },
         {"name": "[algorithm]", "default": "FedSUM", "doc": "a table: `name`, and the algorithm's fields"},
         {
             "name": "[schedule]",

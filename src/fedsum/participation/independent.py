@@ -151,8 +151,8 @@ class Biased:
 
     Args:
       n: N, the number of clients.
-      start: probability of the first group.
-      drop: the probability's decrease from one group to the next.
+      start: the probability that a client of the first group is active.
+      drop: how much smaller the probability is in each following group.
       group: clients per group.
       floor: the lowest probability.
 

@@ -22,7 +22,7 @@ class Spaced:
     Args:
       n: N, the number of clients.
       size: S, the number of active clients per round.
-      separation: the fewest rounds from one active round of a client to its next; at most n // size.
+      separation: minimum number of rounds from one active round of a client to its next; at most n // size.
 
     >>> [Spaced(6, 2, separation=3).active(seed=0, round=t).tolist() for t in range(4)]
     [[0, 5], [2, 3], [1, 4], [0, 5]]

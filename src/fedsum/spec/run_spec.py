@@ -15,9 +15,9 @@ from .schedule_spec import ScheduleSpec
 from .task_spec import TaskSpec
 
 PARTS = {
-    "task": "what is trained: quadratic, digits, mnist, ..., or file.py:function",
+    "task": "the model, the loss and the clients' data: quadratic, digits, mnist, ..., or file.py:function",
     "algorithm": "FedSUM, ... (`fedsum list`), or file.py:class",
-    "schedule": "active clients per round: Uniform, ..., Trace with a path, or file.py:class; its n is the task's",
+    "schedule": "which clients are active in each round: Uniform, ..., Trace with a path, or file.py:class",
 }
 ENVIRONMENT = "environment"
 """the table of config.toml with versions, device and command; not a setting"""

@@ -63,9 +63,10 @@ class Quadratic:
         Args:
           n: N, the number of clients.
           d: the dimension of x.
-          noise: sigma; the noise of a gradient has E||noise||^2 = sigma^2.
-          spread: standard deviation of the centers' coordinates, the heterogeneity of the clients.
-          seed: seed of the curvatures and centers.
+          noise: sigma, the standard deviation of the gradient noise: E||noise||^2 = sigma^2.
+          spread: standard deviation of the coordinates of the clients' minima; with a larger one, the clients
+            differ more.
+          seed: seed of the curvatures and minima.
         """
         integer("n", n, low=1)
         integer("d", d, low=1)

