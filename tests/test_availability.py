@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import fedsum as fs
 from fedsum import Availability, InputError, Trace
+from fedsum import figures as fedsum_figures
 from fedsum.participation import read_fedscale, read_flash
 from fedsum.participation.span_index import SpanIndex, merged
 from fedsum.spec import ScheduleSpec, first_difference
@@ -195,7 +196,7 @@ def test_the_phones_trace_comes_back_from_intervals(tmp_path, fedsum):
     assert json.loads(out)["tau_max"] == fs.delays(trace, 241).max == 239
 
 
-def test_the_command_fits_generators_and_samples(tmp_path, fedsum):
+def test_the_command_fits_generators_and_samples(tmp_path, fedsum, monkeypatch):
     truth = fs.Markov(60, on=0.8, off=0.95)
     rows = [f"{t},{i}" for t in range(200) for i in truth.active(3, t)]
     (tmp_path / "seen.csv").write_text("\n".join(["round,client", *rows]))
@@ -208,7 +209,16 @@ def test_the_command_fits_generators_and_samples(tmp_path, fedsum):
     table = tomllib.loads(setting.removeprefix("settings file: "))["schedule"]
     assert ScheduleSpec.parse(table).make(60) == generator
     assert generator.on == pytest.approx(0.8, abs=0.02)
+    drawn = []
+    monkeypatch.setattr(fedsum_figures, "save", lambda figure, path: drawn.append(figure) or path)
     entries = json.loads(fedsum("delays", "seen.csv", "--fit", "--json")[1])["fit"]
+    titles = [axes.get_title() for axes in drawn[0].axes]
+    assert "active clients of the fitted schedule, Markov" in titles
+    *_, delay, _ = drawn[0].axes
+    assert any(line.get_label().startswith("Markov") and len(line.get_xdata()) == 200 for line in delay.lines)
+    (tmp_path / "steady.csv").write_text("round,client\n0,a\n0,b\n1,a\n1,b\n")
+    code, _, error = fedsum("delays", "steady.csv", "--fit")
+    assert (code, "no client is ever absent" in error) == (2, True)
     assert [entry["name"] for entry in entries] == ["Markov", "Diurnal"]
     assert entries[0]["nats"] < entries[1]["nats"]
     for order in ("uniform", "oldest"):

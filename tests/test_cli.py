@@ -316,6 +316,8 @@ def test_settings_are_not_cut_in_a_narrow_table_of_means(fedsum, tmp_path, monke
 
 def test_a_table_of_runs_fits_80_columns(fedsum, tmp_path, monkeypatch):
     from fedsum.cli import console
+    from fedsum.cli.run_tables import print_runs
+    from fedsum.runs import Run
 
     text = """
 rounds = 10
@@ -334,5 +336,18 @@ seed = [0]
     rows = [[cell.strip() for cell in line.split("│")[1:5]] for line in out.splitlines() if line.startswith("│")]
     assert rows == [[a, rate, "0", "finished"] for a in ("FedSUM", "FedAvg") for rate in ("0.2", "0.1")]
     assert max(map(len, out.splitlines())) <= 80
-    monkeypatch.setattr(type(console.out), "width", property(lambda self: 50))
-    assert "│ run " in fedsum("show", "runs/sweep")[1].replace("┃", "│")  # columns do not fit
+    monkeypatch.undo()
+    folder = tmp_path / "runs/sweep"
+
+    def printed(width):
+        monkeypatch.setattr(console.out, "_width", width)
+        with console.out.capture() as captured:
+            print_runs(folder, {path.name: Run.read(path) for path in sorted(folder.glob("*/"))})
+        return captured.get().split("means over")[0]
+
+    assert "│FedSUM   │0.2  │0   │" in printed(70)  # only without padding
+    names = [line.split("│")[1].strip().rstrip(",") for line in printed(59).splitlines() if line.startswith("│")]
+    assert len(names) > 4  # the columns do not fit; a name wraps between settings
+    assert {part for name in names for part in name.split(", ") if part} == {
+        *("FedSUM", "FedAvg", "eta_l=0.2", "eta_l=0.1", "seed=0"),
+    }

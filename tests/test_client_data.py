@@ -398,3 +398,38 @@ def test_columns_in_another_order_are_refused():
         assert str(caught.value) == message
     with pytest.raises(InputError, match=r"test_data.features\[1\] = 'v': no such column, as in client_data"):
         Task(nn.Linear(1, 2), F.cross_entropy, one, data)
+
+
+def columns_task(columns, **options):
+    """A task on a table with these columns, of two clients."""
+    frame = pd.DataFrame({"client": [0, 1] * 50, **columns, "y": [0, 0, 1, 1] * 25})
+    data = by_client(frame, client="client", target="y")
+    return Task(lambda: nn.Linear(len(columns), 2), F.cross_entropy, data, **options)
+
+
+AGE, INCOME = np.linspace(0, 100, 100), np.linspace(0, 200_000, 100)
+SCALED = np.linspace(-1.7, 1.7, 100)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sizes"),
+    [
+        ({"age": AGE, "income": INCOME}, r"column 'income' 1\.2e\+05"),
+        ({"age": AGE}, r"column 'age' 58"),
+        ({"share": SCALED * 1e-4, "dose": SCALED}, r"column 'share' 9\.9e-05, column 'dose' 0\.99"),
+    ],
+)
+def test_unscaled_columns_are_named_with_the_way_out(columns, sizes):
+    with pytest.warns(UserWarning, match=rf"^unscaled inputs \(root mean square: {sizes}\): .*divide by") as notes:
+        columns_task(columns)
+    assert len(notes) == 1
+    assert notes[0].filename == __file__
+
+
+def test_inputs_that_need_no_scaling_give_no_warning():
+    rare, zeros = np.eye(100)[0], np.zeros(100)
+    columns_task({"age": (AGE - 50) / 29, "rare": rare, "zeros": zeros, "pixel": np.arange(100) % 17})
+    columns_task({"zeros": zeros})
+    columns_task({"age": AGE, "income": INCOME}, prepare=lambda x, dtype: (x / x.new_tensor([1e2, 1e5])).to(dtype))
+    images = [(255 * torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]))]
+    Task(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), F.cross_entropy, images)

@@ -155,6 +155,11 @@ def test_diverged_runs_are_told_and_a_single_seed_has_no_interval(tmp_path, feds
     assert all(method["low"] is None for method in found["problems"][""].values())
     assert {(type(method["seeds"]), type(method["pairs"])) for method in found["problems"][""].values()} == {(int, int)}
     assert (tmp_path / "fedsum-compare.png").exists()
+    assert "replaced" not in error
+    assert (
+        "note: the earlier fedsum-compare.png is replaced; --out names another file"
+        in fedsum("compare", "runs/sweep")[2]
+    )
     code, out, _ = fedsum("compare", "runs/sweep", "--by", "error", "--out", "other.pdf")
     assert (code, "difference to FedAvg" in out, (tmp_path / "other.pdf").exists()) == (0, True, True)
     assert ("no interval: one seed per method" in " ".join(out.split()), "in brackets" in out) == (True, False)

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -336,3 +337,30 @@ def test_a_search_skips_a_rate_that_diverges(tmp_path, swept):
     assert code == 0, error
     states = {run.folder.name: run.state for run in read_runs(tmp_path / "tuned")}
     assert set(states.values()) == {"diverged", "finished"}, states
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_auc_of_a_single_class_is_explained_once():
+    data = [(torch.randn(8, 2), torch.tensor([0, 1] * 4)) for _ in range(3)]
+    auc = Metric(lambda outputs, targets: roc_auc_score(targets, outputs[:, 1]), better="higher", on=("test", "train"))
+    test = torch.randn(5, 2), torch.ones(5, dtype=torch.int64)
+    task = Task(lambda: nn.Linear(2, 2), F.cross_entropy, data, test, metrics={"auc": auc})
+    with pytest.warns() as notes:
+        history = simulate(task, FedAvg(), Uniform(3, 2), rounds=4, local_steps=1, eta_l=0.1, eval_every=1)
+    assert [str(note.message) for note in notes] == [
+        "test_auc is NaN in every evaluation: all 5 targets of the test set are 1; give the set samples of every class,"
+        " or use another metric"
+    ]
+    assert all(np.isnan(row["test_auc"]) and 0 <= row["train_auc"] <= 1 for row in history.rows)
+
+
+def test_a_metric_that_is_defined_for_a_single_class_keeps_its_warnings():
+    def warned(outputs, targets):
+        warnings.warn("ill-defined", stacklevel=1)
+        return 0.5
+
+    data = [(torch.randn(8, 2), torch.zeros(8, dtype=torch.int64))]
+    metrics = {"own": Metric(warned, better="higher", on="train")}
+    task = Task(lambda: nn.Linear(2, 2), F.cross_entropy, data, metrics=metrics)
+    with pytest.warns(UserWarning, match="^ill-defined$"):
+        assert task.evaluate(task.init(0))["train_own"] == 0.5

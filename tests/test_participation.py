@@ -243,8 +243,21 @@ def test_fit_finds_the_generator_of_a_record():
             if isinstance(true, float | int):
                 assert value == pytest.approx(true, rel=0.03, abs=0.03)
     assert [type(one.generator) for one in fit(Uniform(9, 3), 5)] == [Markov]  # too short for a cycle
-    silent, steady = Explicit(5, [[]] * 20), Explicit(5, [range(5)] * 20)
-    assert all(math.isfinite(one.nats) for schedule in (silent, steady) for one in fit(schedule, 20))
+    rare, frequent = Explicit(5, [[], [1]] + [[]] * 18), Explicit(5, [range(5)] * 19 + [range(4)])
+    assert all(math.isfinite(one.nats) for schedule in (rare, frequent) for one in fit(schedule, 20))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rounds", "message"),
+    [
+        (Explicit(5, [[]] * 20), 20, "active clients per round = 0: no client is ever active; .* leave out --fit"),
+        (Explicit(5, [range(5)] * 20), 20, "active clients per round = 5: no client is ever absent; .* leave out"),
+        (Explicit(5, [[1, 2]]), 1, "fit to rounds = 1: at least 2; .* leave out --fit"),
+    ],
+)
+def test_a_log_without_changes_is_not_fitted(schedule, rounds, message):
+    with pytest.raises(InputError, match=message):
+        fit(schedule, rounds)
 
 
 def test_independent_clients_are_independent():

@@ -1,11 +1,13 @@
 """The report in a real browser: it opens, its controls work, and it fits a phone."""
 
+import io
 import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from sweeps import TASK, configured, measured, write_run, write_sweep
 
 from fedsum.report import read_runs, write_page
@@ -149,7 +151,7 @@ def test_switches_take_curves_and_rows_away_and_back(opened):
     assert curves(browser) == ["FedAvg", "FedSUM", "SCAFFOLD"]
     switch(browser, "FedAvg")
     assert curves(browser) == ["FedSUM", "SCAFFOLD"]
-    assert {row[1] for row in rows(browser, "#final-table")} == {"FedSUM", "SCAFFOLD"}
+    assert {row[0] for row in rows(browser, "#final-table")} == {"FedSUM", "SCAFFOLD"}
     switch(browser, "Biased")
     assert len(find(browser, "#panels svg.chart")) == len(find(browser, "#rasters svg")) == 2
     one(browser, "#switch-algorithm button[aria-label='Algorithms: none']").click()
@@ -253,7 +255,7 @@ def test_a_target_is_reached_sooner_if_it_is_lower(opened):
         return {(row[0], row[1]): row[2:4] for row in rows(browser, "#target-table")}
 
     low, high, never = reached("30"), reached("60"), reached("100")
-    key = ("Uniform (P1)", "FedSUM")
+    key = ("FedSUM", "Uniform (P1)")
     assert low[key][0] == high[key][0] == "2 of 2"
     assert float(low[key][1]) < float(high[key][1])
     assert set(map(tuple, never.values())) == {("0 of 2", NONE), ("0 of 1", NONE)}
@@ -285,7 +287,7 @@ def test_the_address_holds_the_view(opened):
     choose(browser, "x", "bytes")
     choose(browser, "y", "train_loss")
     assert "x=bytes&y=train_loss" in browser.current_url
-    find(browser, "#final-table th button")[1].click()
+    find(browser, "#final-table th button")[0].click()
     shared = browser.current_url.partition("#")[2]
     browser = opened(view="#" + shared)
     assert one(browser, "#pick-x").get_attribute("value") == "bytes"
@@ -338,6 +340,29 @@ def test_nothing_is_wider_than_the_window(opened, width, height, dark):
         "return [...document.querySelectorAll('svg.chart')].map(c => c.getBoundingClientRect().right)"
     )
     assert max(charts) <= width
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (900, 900)])
+def test_a_table_shows_that_it_scrolls_sideways(opened, width, height, dark):
+    browser = opened(width, height, dark=dark)
+    table = one(browser, "#final .scroll")
+    cell = "return document.querySelector('#final td').getBoundingClientRect().x"
+
+    def edge():
+        """The pixel below the headings that is beside the scrollbar of a desktop."""
+        browser.execute_script("arguments[0].scrollIntoView()", table)
+        image = Image.open(io.BytesIO(table.screenshot_as_png)).convert("RGB")
+        head = browser.execute_script("return document.querySelector('#final thead').offsetHeight")
+        return image.getpixel((image.width - 18, head + 4))
+
+    x, shaded = browser.execute_script(cell), edge()
+    browser.execute_script("arguments[0].scrollLeft = arguments[0].scrollWidth", table)
+    ground = edge()
+    assert browser.execute_script("return arguments[0].scrollLeft", table) > 50
+    assert browser.execute_script(cell) == x  # the algorithms stay in sight
+    assert ground == ((0x14, 0x17, 0x1B) if dark else (255, 255, 255))
+    assert sum(abs(one - other) for one, other in zip(shaded, ground, strict=True)) > 60
 
 
 def test_controls_are_folded_on_a_phone_and_reachable_by_keyboard(opened):

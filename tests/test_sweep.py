@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -536,6 +537,13 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     assert process.returncode == 130
     assert f"resume with: fedsum resume {tmp_path / 'run'}" in error
     assert Run.read(tmp_path / "run").state == "stopped"
+
+
+def test_a_stopped_run_of_a_sweep_names_the_sweep_to_resume(tmp_path):
+    (tmp_path / "sweep.toml").touch()
+    with closing(RunFolder(tmp_path / "seed=0")) as one, closing(RunFolder(tmp_path / "alone/run")) as alone:
+        assert one.way_to_resume == f"fedsum resume {tmp_path}"
+        assert alone.way_to_resume == f"fedsum resume {tmp_path / 'alone/run'}"
 
 
 def test_the_display_of_a_sweep(undisturbed, monkeypatch):

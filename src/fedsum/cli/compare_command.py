@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ..base.metrics import FINAL_WINDOW, LABELS
-from .console import Json, err, format_metric, out, print_json, print_path
+from .console import Json, err, format_metric, note_replaced, out, print_json, print_path
 
 if TYPE_CHECKING:
     from ..report import Comparison, Interval
@@ -44,6 +44,7 @@ def compare(
     found = compare_runs(inputs, {}, by)
     if reference is not None:
         found = found.against(reference)
+    note_replaced(picture)
     path = save(found.plot(), picture)
     for line in found.excluded:
         err.print(f"not compared: {line}", soft_wrap=True, highlight=False, markup=False)

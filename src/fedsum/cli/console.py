@@ -33,6 +33,13 @@ def print_path(label: str, path: Path) -> None:
     out.print(f"{label}: {path}", soft_wrap=True, highlight=False)
 
 
+def note_replaced(path: Path) -> None:
+    """A note if a file exists that is now replaced: an earlier result is not lost without a word."""
+    if path.exists():
+        note = f"note: the earlier {path} is replaced; --out names another file"
+        err.print(note, soft_wrap=True, highlight=False, markup=False)
+
+
 def print_json(value: Any) -> None:
     """Prints JSON. NaN and infinity become null, because JSON has no such numbers."""
     out.print_json(json.dumps(_finite(value)))

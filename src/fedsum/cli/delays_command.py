@@ -17,7 +17,7 @@ from ..spec import TaskSpec, imported, parse_task, read_settings
 from ..tasks import BaseTask, Curvature, curvature
 from ..training import mean_steps, step_counts
 from .arguments import Cover, Offset
-from .console import PROGRESS_OPTIONS, Json, err, out, print_json, print_path
+from .console import PROGRESS_OPTIONS, Json, err, note_replaced, out, print_json, print_path
 from .fit_table import fits_as_json, print_fits
 from .schedule_argument import schedule_argument
 
@@ -114,7 +114,7 @@ def delays(
 
     Numbers in parentheses are defaults.
     """
-    from ..figures import check_path, participation_figure, save
+    from ..figures import Participation, check_path, participation_figure, save
     from ..report import measure, rate_advice, schedule_summary
 
     check_path(picture)
@@ -135,6 +135,7 @@ def delays(
     K = integer("K", task_K if local_steps is None else local_steps, low=1)
     constants: dict[str, Any] = {"K": K, "L": L.client, "sigma": sigma, "Delta_f": delta_f}
     theory.learning_rates(**constants, N=schedule.n, T=T, tau_max=0, tau_avg=0)  # refused before the measurement
+    fits = fit(schedule, T, seed) if fit_generator else []  # refused before the measurement
     measured = measure(schedule, track(range(T), description=title, console=err, **PROGRESS_OPTIONS), seed)
     measures = schedule_summary(measured, **constants)
     sets = [schedule.active(seed, t) for t in range(min(T, _CHECKED_ROUNDS))] if schedule.n <= _CHECKED_CLIENTS else []
@@ -144,15 +145,19 @@ def delays(
         measures |= dict.fromkeys(("eta_l", "eta_g", "best_eta_l", "largest_eta_l"))
     advised = synchronous and measured.ages.any()
     advice = rate_advice(measured.ages, K=K, L=L, sets=sets, n=schedule.n) if advised else {}
-    fits = fit(schedule, T, seed) if fit_generator else []
+    fitted = None
+    if fits:  # the nearest one
+        generated = measure(fits[0].generator, range(T), seed)
+        shown = Participation(generated.raster, generated.delays.gaps, generated.delays.tau)
+        fitted = type(fits[0].generator).__name__, shown
     raster_figure = participation_figure(
-        measured.raster,
-        measured.delays.gaps,
-        measured.delays.tau,
+        Participation(measured.raster, measured.delays.gaps, measured.delays.tau),
+        fitted=fitted,
         tau_max_bound=measured.tau_max_bound,
         title=f"{title}, {T} rounds",
         names=argument.names,
     )
+    note_replaced(picture)
     path = save(raster_figure, picture)
     if as_json:
         estimate = {"K": K, "L": L.client, "L_mean_loss": L.mean_loss, "advice": advice}

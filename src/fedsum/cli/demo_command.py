@@ -11,7 +11,7 @@ from ..base.checks import InputError, integer, nearest
 from ..base.metrics import LABELS
 from ..experiments import DEMOS
 from ..training import RoundDone
-from .console import PROGRESS_OPTIONS, Json, err, format_metric, out, print_json, print_path
+from .console import PROGRESS_OPTIONS, Json, err, format_metric, note_replaced, out, print_json, print_path
 
 
 def demo(
@@ -45,6 +45,7 @@ def demo(
                 progress.update(bars[label], metrics=metrics)
 
         histories = chosen.run(T, on_round)
+    note_replaced(picture)
     path = save(curves({k: h.metrics for k, h in histories.items()}, chosen.columns, chosen.title), picture)
     if as_json:
         runs = {

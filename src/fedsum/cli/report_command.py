@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .arguments import PackedOrFolder
-from .console import print_path
+from .console import note_replaced, print_path
 
 
 def report(
@@ -17,4 +17,8 @@ def report(
     """Write an interactive HTML page of all runs in a folder or a packed file. The page needs no network."""
     from ..report import write_page
 
-    print_path("report", write_page(folder, page, by))
+    existed = page.exists()
+    path = write_page(folder, page, by)
+    if existed:
+        note_replaced(page)
+    print_path("report", path)

@@ -62,9 +62,11 @@ def print_runs(folder: Path, runs: dict[str, Run], duration: str = "") -> None:
     parts = _setting_columns(folder, runs)
     settings = list(next(iter(parts.values()), {}))
     in_columns = {name: list(row.values()) for name, row in parts.items()}
-    table = _runs_table(folder, runs, duration, settings, in_columns) if settings else None
+    table = _narrow(_runs_table(folder, runs, duration, settings, in_columns)) if settings else None
     if table is None or _width(table) > out.width:
-        table = _runs_table(folder, runs, duration, ["run"], {name: [name] for name in runs})
+        # With spaces, a long name wraps between settings and not within a number.
+        names = {name: [name.replace(",", ", ")] for name in runs}
+        table = _narrow(_runs_table(folder, runs, duration, ["run"], names))
     out.print(table)
     print_means(runs)
     for line in _reasons(runs):
@@ -111,6 +113,13 @@ def _setting_columns(folder: Path, runs: Mapping[str, Run]) -> dict[str, dict[st
 def _in_lines(head: str) -> str:
     """A column's head in lines as long as its longest word."""
     return textwrap.fill(head, max(map(len, head.split())))
+
+
+def _narrow(table: Printed) -> Printed:
+    """The table, without padding if it would not fit otherwise."""
+    if _width(table) > out.width:
+        table.padding = 0
+    return table
 
 
 def _width(table: Printed) -> int:

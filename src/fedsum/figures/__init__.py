@@ -5,7 +5,7 @@ from .curve_style import DASHES, LAYERS, PAPER_ALGORITHMS, styles
 from .curves import curves
 from .notebook_figure import NotebookFigure
 from .plane import plane
-from .raster import participation_figure
+from .raster import Participation, participation_figure
 from .saving import check_path, save, save_small
 from .style import COLOURS, wrapped
 from .value_axis import CROSS, PercentTicks, scale
@@ -17,6 +17,7 @@ __all__ = [
     "LAYERS",
     "PAPER_ALGORITHMS",
     "NotebookFigure",
+    "Participation",
     "PercentTicks",
     "check_path",
     "curves",

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.checks import InputError
 from ..base.keyed import Purpose, rng
 from .diurnal import Diurnal
 from .markov import Markov
@@ -35,10 +36,22 @@ def fit(schedule: Schedule, rounds: int, seed: int = 0) -> list[Fit]:
     probability that follows a cosine. More zones need a better fit: a penalty of log(zones) per client is added.
     """
     sets = [schedule.active(seed, t) for t in range(rounds)]
+    _refuse_unfit(schedule.n, sets)
     fits = [_markov(schedule.n, sets)]
     if rounds >= _FEWEST_ROUNDS:
         fits.append(_diurnal(schedule.n, sets))
     return sorted(fits, key=lambda one: one.nats)
+
+
+def _refuse_unfit(n: int, sets: list[Ids]) -> None:
+    """A fit needs clients that come or go: from other logs, any probabilities would be invented."""
+    if len(sets) < 2:
+        raise InputError("fit to rounds", len(sets), "at least 2; shorten --round-length, or leave out --fit")
+    active = sum(map(len, sets))
+    if active in (0, n * len(sets)):
+        who = "no client is ever active" if not active else "no client is ever absent"
+        accepted = f"{who}; give a log in which clients come and go, or leave out --fit"
+        raise InputError("fit to active clients per round", n if active else 0, accepted)
 
 
 def _markov(n: int, sets: list[Ids]) -> Fit:

@@ -21,7 +21,7 @@ from ..spec import ENVIRONMENT, METRIC_DIRECTIONS, first_difference, toml_text
 from . import tensorfile
 from .csv_truncation import truncate_after
 from .environment import LOGGED_CHANGES, environment, now
-from .layout import CLIENTS, CONFIG, LOCK, LOG, METRICS, MODEL, STATUS
+from .layout import CLIENTS, CONFIG, LOCK, LOG, METRICS, MODEL, STATUS, SWEEP_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,9 @@ class RunFolder:
         self._take_lock(_PATIENCE if patience is None else patience)
         delete_partial_files(self.path)
         self._columns: list[str] = []
-        self.way_to_resume = f"fedsum resume {self.path}"
+        # A stopped run of a sweep is rarely the only one that is left.
+        in_sweep = (self.path.parent / SWEEP_FILE).exists()
+        self.way_to_resume = f"fedsum resume {self.path.parent if in_sweep else self.path}"
         """for messages"""
 
     def _take_lock(self, patience: float) -> None:

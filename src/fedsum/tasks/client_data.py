@@ -111,7 +111,7 @@ def by_client(frame: "pd.DataFrame", *, client: str, target: str, features: Sequ
       client: the column with the clients, such as "hospital".
       target: the column with the targets. Whole numbers and booleans are class labels, other numbers are float32.
       features: the columns with the inputs, as float32; default: all others. Leave out identifiers, and scale columns
-        to similar sizes first.
+        to mean 0 and standard deviation 1 first.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"hospital": ["b", "a", "b"], "age": [31, 58, 44], "y": [0, 1, 1]})

@@ -1,7 +1,9 @@
 """The evaluation of a Task: a row of metrics, and each client's loss and accuracy."""
 
 import math
+import warnings
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 ClientScores = dict[str, NDArray[np.float64]]
 """arrays [N] of one number per client: `loss`, and `accuracy` for class labels"""
+_WARNED: "WeakKeyDictionary[Task, set[str]]" = WeakKeyDictionary()
+"""metrics that are NaN for want of a second class; not in the task, whose attributes identify a run"""
 _PROBED = 16
 """samples on which `has_sample_losses` is decided"""
 
@@ -93,11 +97,36 @@ def _own_metrics(task: "Task", data_set: str, scores: Scores, targets: Tensor) -
         return {}
     # Minus infinity is no divergence if the loss is finite: a model may mask classes with it.
     diverged = not math.isfinite(scores.loss) or bool(outputs.isnan().any())
+    if diverged:
+        return {f"{data_set}_{name}": math.nan for name, metric in task.metrics.items() if data_set in metric.on}
     return {
-        f"{data_set}_{name}": math.nan if diverged else metric.value(name, outputs, targets.cpu())
+        f"{data_set}_{name}": _own_metric(task, data_set, name, outputs, targets.cpu())
         for name, metric in task.metrics.items()
         if data_set in metric.on
     }
+
+
+def _own_metric(task: "Task", data_set: str, name: str, outputs: Tensor, targets: Tensor) -> float:
+    """A metric's value. If it is NaN because all targets are equal, as for an AUC, one warning per run says so."""
+    metric = task.metrics[name]
+    if bool((targets != targets[0]).any()):
+        return metric.value(name, outputs, targets)
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        value = metric.value(name, outputs, targets)
+    column = f"{data_set}_{name}"
+    if not math.isnan(value):
+        for note in notes:
+            warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
+    elif column not in (warned := _WARNED.setdefault(task, set())):
+        warned.add(column)
+        label = targets[0].tolist()
+        warnings.warn(
+            f"{column} is NaN in every evaluation: all {len(targets)} targets of the {data_set} set are {label}; give"
+            " the set samples of every class, or use another metric",
+            stacklevel=2,
+        )
+    return value
 
 
 def _label_groups(task: "Task") -> Groups:

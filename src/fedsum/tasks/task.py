@@ -14,6 +14,7 @@ from ..base.checks import InputError
 from ..base.keyed import Purpose, torch_seed
 from ..base.metrics import Better
 from .client_data import ClientData, OwnData
+from .column_sizes import warn_of_unscaled
 from .evaluation import ClientScores, evaluate, score_clients
 from .memory_layout import supports_channels_last
 from .metric import Metric, check_metrics
@@ -110,6 +111,8 @@ class Task(Samples):
             test_targets = None if self.test_data is None else self.test_data[1]
             if as_is:
                 refuse_misfit(loss, outputs, self.targets, test_targets)
+                if prepare is None:
+                    warn_of_unscaled(self.inputs, getattr(client_data, "features", None))
             self.threshold = output_threshold(outputs, self.targets, loss, test_targets is not None)
 
     @property

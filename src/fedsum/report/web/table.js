@@ -49,10 +49,11 @@ function sortRows(rows, column, direction) {
   });
 }
 
-// On a phone all facets share a column, so that numbers are in sight without scrolling.
+// On a phone all facets share a column, so that numbers are in sight without scrolling. The algorithm is the first
+// column, which does not scroll sideways.
 function facetColumns() {
   if (innerWidth <= 800) return [phoneColumn()];
-  return FACETS.filter((name) => varies(name) || name === "algorithm").map((name) => ({
+  return ["algorithm", ...FACETS.filter((name) => varies(name) && name !== "algorithm")].map((name) => ({
     key: name,
     title: FACET_NAMES[name],
     text: true,
