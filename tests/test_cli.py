@@ -292,6 +292,21 @@ algorithm = ["FedSUM", "FedAvg"]
     assert (len(losses), {len(loss.replace(".", "").lstrip("0")) for loss in losses}) == (2, {3})
     starred = [line for line in out.split("means over seeds")[1].splitlines() if line.startswith("│") and "* " in line]
     assert len(starred) in (1, 2)
+    for run, rounds in (("seed=10,FedSUM", 8), ("seed=2,FedSUM", 4)):
+        folder = tmp_path / "runs/sweep" / run
+        status = (folder / "status.toml").read_text()
+        (folder / "status.toml").write_text(status.replace('"finished"', '"stopped"'))
+        rows = (folder / "metrics.csv").read_text().splitlines(keepends=True)
+        (folder / "metrics.csv").write_text(
+            "".join(row for row in rows if row[0] == "r" or int(row.split(",")[0]) <= rounds)
+        )
+    means = fedsum("show", "runs/sweep")[1].split("means over seeds")[1]
+    assert [
+        ("so far, round" in line, line.split("│")[1].strip()) for line in means.splitlines() if line[:1] == "│"
+    ] == [
+        (True, "FedSUM"),
+        (False, "FedAvg"),
+    ]
     fedsum("run", "sweep.toml", "--set", "sweep.seed=[2]", "--folder", "one")
     assert "means over seeds" not in fedsum("show", "one")[1]
 

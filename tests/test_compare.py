@@ -3,6 +3,7 @@
 import json
 import math
 
+import pandas as pd
 import pytest
 from scipy import stats
 from test_extended_runs import SMALL
@@ -127,6 +128,15 @@ def test_differences_are_within_a_schedule_and_devices(tmp_path, fedsum):
     assert code == 0, error
     found = FEDSUM.compare("runs/devices", by="error")
     assert (found.methods, len(found.curves)) == (["FedAvg", "FedSUM"], 2)
+
+
+def test_a_metric_without_a_value_is_the_reason(tmp_path, fedsum):
+    (tmp_path / "sweep.toml").write_text(SMALL + '[sweep]\nalgorithm = ["FedAvg", "FedSUM", "MIFA"]\n')
+    assert fedsum("run", "sweep.toml")[0] == 0
+    path = tmp_path / "runs/sweep/FedSUM/metrics.csv"
+    pd.read_csv(path).assign(error=math.nan).to_csv(path, index=False)
+    code, _, error = fedsum("compare", "runs/sweep", "--by", "error")
+    assert (code, "not compared: FedSUM, seed 0: error has no value" in error) == (0, True), error
 
 
 def test_a_reference_without_a_result_on_one_schedule(tmp_path, fedsum):

@@ -161,6 +161,23 @@ def shops(clients):
     )
 
 
+def test_a_loss_without_curvature_gives_no_rates(fedsum, tmp_path):
+    text = """
+import torch
+from fedsum.tasks import Task
+
+def incomes():
+    inputs = 1e6 * torch.ones(8, 1)
+    loss = lambda outputs, y: torch.sigmoid(outputs[:, 0]).mean()  # saturated
+    return Task(torch.nn.Linear(1, 1), loss, [(inputs, torch.zeros(8))] * 6, prepare=lambda x, dtype: x.to(dtype))
+"""
+    (tmp_path / "mine.py").write_text(text)
+    pattern = ("delays", "cyclic", "--n", 6, "--size", 2, "--rounds", 20, "--task", "mine.py:incomes")
+    code, _, error = fedsum(*pattern)
+    assert (code, "curvature of its loss at the initial model is 0" in error, "scale them" in error) == (2, True, True)
+    assert fedsum(*pattern, "--L", 2)[0] == 0
+
+
 def test_delays_takes_only_the_task_from_a_settings_file(fedsum, tmp_path):
     (tmp_path / "log.csv").write_text("round,client\n0,a\n1,b\n2,c\n")
     quadratic = 'task = {name = "quadratic", n = 3, d = 3}\nalgorithm = "FedSUM"\n'

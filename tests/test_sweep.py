@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -492,8 +493,13 @@ def test_best_is_a_mean_over_seeds_and_the_last_rounds(tmp_path):
     assert (found.name, found.settings, found.table["eta_g"]) == ("eta_g=1.0", {"eta_g": 1.0}, 1.0)
     assert found.value == pytest.approx(0.79)
     assert best(runs, stands, "train_loss").settings == {"eta_g": 1.0}
-    with pytest.raises(InputError, match="no finished run has this metric; known: round, test_accuracy, train_loss"):
+    with pytest.raises(InputError, match="no run has this metric; known: round, test_accuracy, train_loss"):
         best(runs, stands, "error")
+    nowhere = {
+        name: replace(run, rows=[row | {"train_loss": math.nan} for row in run.rows]) for name, run in stands.items()
+    }
+    with pytest.raises(InputError, match="no setting has finished all its runs with a value of this metric"):
+        best(runs, nowhere, "train_loss")
 
 
 # The commands.

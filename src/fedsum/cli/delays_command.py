@@ -224,7 +224,13 @@ def _curvature(task: str | None, n: int, smoothness: float | None, K: int) -> tu
             batch_size=batch_size,
             on_progress=lambda share: progress.update(bar, completed=share),
         )
-    return K, L_task if smoothness is None else Curvature(real("L", smoothness, above=0), L_task.mean_loss)
+    if smoothness is not None:
+        L = real("L", smoothness, above=0)
+        return K, Curvature(L, L_task.mean_loss or L)
+    if not L_task.client > 0:
+        reason = "the curvature of its loss at the initial model is 0, as with unscaled inputs"
+        raise InputError("task", task, f"{reason}: scale them, or give --L")
+    return K, L_task
 
 
 def _task_of_clients(name: str, n: int) -> BaseTask:

@@ -35,8 +35,8 @@ def fits_as_json(fits: Sequence[Fit]) -> dict[str, Any]:
 
 
 def print_fits(fits: Sequence[Fit], recorded: Mapping[str, Any], rounds: int, seed: int) -> None:
-    """A table with the record and the fitted generators over as many rounds, then the nearest one to paste."""
-    table = Table(title="Fitted generators, the nearest first")
+    """A table with the record and the fitted generators over as many rounds, then the likeliest one to paste."""
+    table = Table(title="Fitted generators, the likeliest first")
     table.caption = "nats: negative log-likelihood per client and round"
     for head in ("", "nats", "active per round", "tau_max", "tau_avg", "never active"):
         table.add_column(head, justify="left" if not head else "right")
@@ -48,9 +48,9 @@ def print_fits(fits: Sequence[Fit], recorded: Mapping[str, Any], rounds: int, se
         mean = f"{generated.counts.sum() / rounds:.1f}"
         table.add_row(type(one.generator).__name__, f"{one.nats:.4f}", mean, *measured)
     out.print(table)
-    nearest = fits[0].generator
-    values = ", ".join(f"{name} = {value}" for name, value in _numbers(nearest).items())
+    likeliest = fits[0].generator
+    values = ", ".join(f"{name} = {value}" for name, value in _numbers(likeliest).items())
     # One line each, so that they can be copied.
-    out.print(f"Python: {_python(nearest)}", soft_wrap=True, highlight=False, markup=False)
-    setting = f'schedule = {{name = "{type(nearest).__name__}", {values}}}'
+    out.print(f"Python: {_python(likeliest)}", soft_wrap=True, highlight=False, markup=False)
+    setting = f'schedule = {{name = "{type(likeliest).__name__}", {values}}}'
     out.print(f"settings file: {setting}", soft_wrap=True, highlight=False, markup=False)

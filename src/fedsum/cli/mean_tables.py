@@ -40,7 +40,8 @@ def print_means(runs: Mapping[str, Run]) -> None:
             any_best = any_best or is_best
             cell = _cell(row, name)
             cells.append(cell if not is_best else f"[bold]{cell}[/bold]" if styled else f"* {cell}")
-        printed.add_row(*(str(row[name]) for name in varying or ["algorithm"]), f"{row['over']}", *cells)
+        unfinished = "" if row["finished"] or not row["over"] else f" so far, round {row['round']}"
+        printed.add_row(*(str(row[name]) for name in varying or ["algorithm"]), f"{row['over']}{unfinished}", *cells)
     if any_best:
         mark = "bold" if styled else "*"
         printed.caption = f"{printed.caption}; {mark}: the best algorithm of the same task, pattern and setting"

@@ -46,7 +46,8 @@ def fit(schedule: Schedule, rounds: int, seed: int = 0) -> list[Fit]:
 def _refuse_unfit(n: int, sets: list[Ids]) -> None:
     """A fit needs clients that come or go: from other logs, any probabilities would be invented."""
     if len(sets) < 2:
-        raise InputError("fit to rounds", len(sets), "at least 2; shorten --round-length, or leave out --fit")
+        accepted = "at least 2; with a log of times shorten --round-length, or leave out --fit"
+        raise InputError("fit to rounds", len(sets), accepted)
     active = sum(map(len, sets))
     if active in (0, n * len(sets)):
         who = "no client is ever active" if not active else "no client is ever absent"

@@ -178,7 +178,8 @@ def compare(sources: Sequence[Source], named: Mapping[str, Source | Sequence[Sou
         where, series = f"{result.label}, seed {seed}", column(result.run, metric)
         seeds = curves.setdefault(result.problem, {}).setdefault(result.method, {})
         if result.run.state != _FINISHED or not len(series):
-            excluded.append(f"{where}: {result.run.reason or result.run.state}")
+            no_value = f"{metric} has no value" if result.run.state == _FINISHED else ""
+            excluded.append(f"{where}: {no_value or result.run.reason or result.run.state}")
         elif seed in seeds:
             accepted = f"a second result of {where}; give the two names: compare(first=..., second=...)"
             raise InputError("runs", str(result.run.folder), accepted)

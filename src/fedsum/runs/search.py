@@ -65,8 +65,11 @@ def best(planned: Sequence[PlannedRun], runs: Mapping[str, Run], by: str, better
     metrics, winner = sorted({name for run in runs.values() for name in run.last}), None
     if by in metrics:
         winner = _best_or_none(planned, runs, by, check_direction(by, directions(runs.values()), better))
+        if winner is None:
+            accepted = "no setting has finished all its runs with a value of this metric; it may be NaN"
+            raise InputError("by", by, accepted)
     if winner is None:
-        raise InputError("by", by, f"no finished run has this metric; known: {', '.join(metrics) or 'none'}")
+        raise InputError("by", by, f"no run has this metric; known: {', '.join(metrics) or 'none'}")
     return winner
 
 
