@@ -414,7 +414,8 @@ SCALED = np.linspace(-1.7, 1.7, 100)
 @pytest.mark.parametrize(
     ("columns", "sizes"),
     [
-        ({"age": AGE, "income": INCOME}, r"column 'income' 1\.2e\+05"),
+        ({"age": AGE, "income": INCOME}, r"column 'income' 1\.2e\+05, column 'age' 58"),
+        ({f"x{i}": AGE for i in range(5)}, r"column 'x0' 58, column 'x1' 58, column 'x2' 58 and 2 more"),
         ({"age": AGE}, r"column 'age' 58"),
         ({"share": SCALED * 1e-4, "dose": SCALED}, r"column 'share' 9\.9e-05, column 'dose' 0\.99"),
     ],

@@ -64,9 +64,10 @@ def participation_figure(
     tau = measured.tau
     delay = figure.add_subplot(grid[-1, 0])
     average, longest = float(np.mean(tau)), int(np.max(tau))
-    delay.plot(np.arange(len(tau)), tau, color=COLOURS[0], linewidth=1.0, label=r"$\tau_t$")
-    delay.axhline(average, color=COLOURS[2], linestyle="--", label=rf"$\tau_{{avg}}$ = {average:.4g}")
-    delay.axhline(longest, color=COLOURS[1], linestyle=":", label=rf"$\tau_{{max}}$ = {longest}")
+    whose = "" if fitted is None else "log: "
+    delay.plot(np.arange(len(tau)), tau, color=COLOURS[0], linewidth=1.0, label=rf"{whose}$\tau_t$")
+    delay.axhline(average, color=COLOURS[2], linestyle="--", label=rf"{whose}$\tau_{{avg}}$ = {average:.4g}")
+    delay.axhline(longest, color=COLOURS[1], linestyle=":", label=rf"{whose}$\tau_{{max}}$ = {longest}")
     if fitted is not None:
         name, tau = fitted[0], fitted[1].tau
         label = f"{name}: $\\tau_t$\n(avg {np.mean(tau):.4g}, max {np.max(tau)})"

@@ -10,6 +10,8 @@ _LARGE = 30.0
 """a logistic regression on a column of this size needs eta_l below 4 / 30^2 = 0.004"""
 _RATIO = 1000.0
 """between the largest and the smallest column; the weights of the smallest hardly change"""
+_SHOWN = 3
+"""columns that the notice names"""
 
 
 def warn_of_unscaled(inputs: Tensor, names: Sequence[str] | None) -> None:
@@ -25,18 +27,20 @@ def warn_of_unscaled(inputs: Tensor, names: Sequence[str] | None) -> None:
     columns = filled.nonzero()[:, 0].tolist()  # a column of zeros has no size
     if not columns:
         return
-    smallest, largest = min(columns, key=sizes.__getitem__), max(columns, key=sizes.__getitem__)
-    large = float(sizes[largest]) > _LARGE
-    if not large and float(sizes[largest]) <= _RATIO * float(sizes[smallest]):
+    by_size = sorted(columns, key=sizes.__getitem__, reverse=True)
+    large, ends = [column for column in by_size if float(sizes[column]) > _LARGE], [by_size[-1], by_size[0]]
+    if not large and float(sizes[ends[1]]) <= _RATIO * float(sizes[ends[0]]):
         return
 
     def shown(column: int) -> str:
         return f"column {column if names is None else repr(names[column])} {float(sizes[column]):.2g}"
 
-    sizes_shown = shown(largest) if large else f"{shown(smallest)}, {shown(largest)}"
+    unshown = len(large) - _SHOWN
+    more = f" and {unshown} more" if unshown > 0 else ""
+    sizes_shown = ", ".join(map(shown, large[:_SHOWN] or ends))
     warnings.warn(
-        f"unscaled inputs (root mean square: {sizes_shown}): training may diverge or hardly progress; subtract the"
-        " training rows' mean from each column and divide by their standard deviation, in the table or in"
+        f"unscaled inputs (root mean square: {sizes_shown}{more}): training may diverge or hardly progress; subtract"
+        " the training rows' mean from each column and divide by their standard deviation, in the table or in"
         " Task(..., prepare=...)",
         stacklevel=3,
     )
