@@ -21,7 +21,7 @@ _MAX_NAMES, _MAX_NAME = 30, 16
 class Participation:
     """What a figure shows of a schedule.
 
-    >>> Participation(np.eye(2), gaps=np.array([1, 2]), tau=np.array([1, 1])).tau.max()
+    >>> int(Participation(np.eye(2), gaps=np.array([1, 2]), tau=np.array([1, 1])).tau.max())
     1
     """
 
