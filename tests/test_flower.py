@@ -122,6 +122,7 @@ def test_a_run_with_a_schedule_is_the_simulation(tmp_path, names, sets):
         assert tomllib.loads((folder / "config.toml").read_text())["algorithm"]["name"] == algorithm.name
 
 
+@pytest.mark.slow
 def test_no_fault_breaks_the_sum(tmp_path):
     """One run with a fault in each round. The server reads the clients' state files and checks the sum every round.
 
